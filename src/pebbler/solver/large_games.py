@@ -32,7 +32,7 @@ from pebbler.solver.structure.kernels.belady_moves import run_belady
 from pebbler.solver.structure.kernels.near_orders import anneal_stretch
 from pebbler.solver.structure.order_search import OrderSearch, Way, net_of, try_next, turn_length
 
-__all__ = ["LARGE", "is_large", "offer_greedy", "solve_large"]
+__all__ = ["LARGE", "GreedyTurns", "is_large", "offer_greedy", "solve_large"]
 
 # Plans of any order where operands may be anywhere: run in one level, then every value put where it costs least -------
 
@@ -186,10 +186,34 @@ def solve_large(search: Search) -> None:
 
 
 def offer_greedy(search: Search, seconds_left: Callable[[], float]) -> None:
-    """Offer greedy runs, and variations of the best until some have brought nothing."""
+    """Offer greedy runs, and variations of the best until some have brought nothing; `GreedyTurns` can go on from there."""
     solver = _GreedySolver(search, seconds_left, patient=False)
+    search.interim = solver
     solver.explore()
     solver.alternate()
+
+
+class GreedyTurns:
+    """Greedy runs and orders from structure in turns: each goes on from the last one, the first from `offer_greedy`.
+
+    >>> from pebbler import machine, workloads
+    >>> search = Search(Problem.of(workloads.chain(20), machine("red-blue")))
+    >>> GreedyTurns(search).take(lambda: 10.0 - search.elapsed if search.best is None else 0.0)
+    True
+    """
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        self.solver = search.interim if isinstance(search.interim, _GreedySolver) else None
+
+    def take(self, seconds_left: Callable[[], float]) -> bool:
+        """Search on for some time; return whether there is more to do."""
+        if self.solver is None:
+            self.solver = _GreedySolver(self.search, seconds_left, patient=True)
+            self.solver.explore()
+        self.solver.patient = True
+        self.solver.go_on(seconds_left)
+        return self.solver.best is not None
 
 
 def _planners(problem: Problem) -> Iterator[Planner]:
@@ -362,6 +386,11 @@ class _GreedySolver:
             sequence = trim(game, self.rows[self.rows[:, 0] == COMPUTE, 1])
             if game.arrays.cost[sequence].sum() < self.search.energy:
                 self.search.offer(game.moves(sequence))
+        self.alternate()
+
+    def go_on(self, seconds_left: Callable[[], float]) -> None:
+        """Alternate while there is time in this turn."""
+        self.seconds_left = seconds_left
         self.alternate()
 
     def alternate(self) -> None:

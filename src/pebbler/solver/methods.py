@@ -18,7 +18,7 @@ import msgspec
 from pebbler.game.machine import Machine
 from pebbler.game.moves import Copy, Moves
 from pebbler.referee.judgement import check
-from pebbler.solver.capacity import require_capacity
+from pebbler.solver.capacity import require_capacity, single_level_requirement
 from pebbler.solver.case import Case
 from pebbler.solver.problem import Impossible, Search
 from pebbler.solver.program_order import offer_program_order
@@ -364,8 +364,12 @@ def _recompute_then_page(search: Search, case: Case, left: Left) -> None:
         if levels[0] != 0
     ]
     one = Machine(problem.machine.name, problem.machine.unit, problem.machine.level[:1])
+    alone = replace(problem, machine=one, start={})
+    capacity = one.level[0].capacity
+    if capacity is not None and single_level_requirement(alone).units > capacity:
+        return  # before anybody looks for a capacity that would do
     limit = None if search.time_limit is None else left()
-    inner = search.part(limit, problem=replace(problem, machine=one, start={}))
+    inner = search.part(limit, problem=alone)
     try:
         _recompute(inner, case, left)
     except Impossible:
@@ -381,11 +385,21 @@ def _recompute_then_page(search: Search, case: Case, left: Left) -> None:
 def _page(search: Search, case: Case, left: Left) -> None:
     from pebbler.solver.paging import solve_paging
 
-    solve_paging(search)
+    solve_paging(search, left)
+
+
+def _take_turns(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.turns import search_in_turns
+
+    search_in_turns(search)
 
 
 def _page_kernels(case: Case) -> set[str]:
     return set() if case.one_level else {"pages", "sequences", "prices"}
+
+
+def _turn_kernels(case: Case) -> set[str]:
+    return _large_kernels(case) | _page_kernels(case)
 
 
 def _fits_pebbles(case: Case) -> bool:
@@ -472,7 +486,7 @@ METHODS = (
     Method("states", lambda case: (_plain_game(case) or _free_game(case)) and case.small, _search_states,
            kernels=lambda case: {"exact"}, again=_search_states),
     Method("blocks of products", lambda case: _plain_game(case) and case.greedy and not case.one_level, _offer_blocks, 0.1),
-    Method("greedy runs", lambda case: _plain_game(case) and case.greedy and not case.one_level, _offer_greedy, 0.2,
+    Method("greedy runs", lambda case: _plain_game(case) and case.greedy and not case.one_level, _offer_greedy, 0.45,
            kernels=_large_kernels),
     Method("layouts", lambda case: _free_game(case) and case.lays_out, _lay_out, kernels=lambda case: {"layout"}),
     Method("recomputation", lambda case: _plain_game(case) and case.one_level, _recompute, needs="a limit",
@@ -483,7 +497,8 @@ METHODS = (
            and case.problem.machine.operands == "fastest", _recompute_then_page, 0.35, "a limit",
            kernels=_recompute_kernels),
     Method("paging", lambda case: (_plain_game(case) or (_free_game(case) and not case.lays_out)) and not case.one_level, _page,
-           needs="a limit", kernels=_page_kernels),
+           0.5, "a limit", kernels=_page_kernels),
     Method("all states", lambda case: (_plain_game(case) or _free_game(case)) and case.small, _search_all_states),
     Method("pebbles", lambda case: _plain_game(case) and _fits_pebbles(case), _play_pebbles, kernels=lambda case: {"pebbles"}),
+    Method("turns", lambda case: _plain_game(case) and not case.one_level, _take_turns, kernels=_turn_kernels),
 )  # fmt: skip

@@ -168,6 +168,7 @@ class Search:
         self.quick = False  # set to stop after a fixed amount of work that is small, for the same answer every time
         self.as_it_is = False  # set when the bound is for plans of the graph as it is, not of every form
         self.whole: Search | None = None  # of the graph as it is, where other forms are allowed
+        self.interim: object | None = None  # of a method that a later one goes on from
         self.program_order: float | None = None  # what program order costs, once a method has tried it and it fits
         self.enough: Callable[[Search], bool] | None = None  # set to end the search sooner than with a proof
         self._report, self._stop = report, stop

@@ -274,9 +274,12 @@ def _reruns(management: str) -> None:
 
 
 def _orders_from_structure() -> None:
+    from pebbler.solver.structure.kernels.block_walks import walk_blocks
     from pebbler.solver.structure.kernels.connected_groups import connected_groups
     from pebbler.solver.structure.order_search import OrderSearch
 
+    one, two = np.zeros(1, np.int64), np.zeros(2, np.int64)
+    walk_blocks(one, one, (two, one), (two, one), True)
     connected_groups(2, np.zeros(1, np.int64), np.ones(1, np.int64))  # not all coordinates are drawn
     OrderSearch(chain(3).dataflow, [4.0], lambda order, bound: 1.0, lambda: 1e9).explore()
 

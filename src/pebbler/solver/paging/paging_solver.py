@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,14 +35,14 @@ from pebbler.solver.paging.sequence_search import PagedSequence, PagingSearch
 from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.problem import Problem, Search
 
-__all__ = ["PagingSolver", "solve_paging"]
+__all__ = ["PagingSolver", "PagingTurns", "solve_paging"]
 
 EFFORT = 20.0  # of CP-SAT on one sequence where that proves something, in its deterministic seconds; else a twentieth
 FEW_ARCS = 6_000  # up to this the exact model pays for itself even where it proves nothing
 PATIENCE = 4  # rounds of search without a better plan before it ends by itself
 
 
-def solve_paging(search: Search) -> None:
+def solve_paging(search: Search, seconds_left: Callable[[], float] | None = None) -> None:
     """Offer better and better plans until nothing improves or time is up; raise the bound where the order leaves no choice.
 
     Starts from program order, from list schedules, and from the best plan that the search holds already.
@@ -53,7 +53,7 @@ def solve_paging(search: Search) -> None:
     >>> search.energy
     257825
     """
-    PagingSolver(search).run()
+    PagingSolver(search, seconds_left).run()
 
 
 def _certified_pages(problem: Problem, words: str, prices: npt.NDArray[np.float64]) -> Bound:
@@ -66,10 +66,11 @@ def _certified_pages(problem: Problem, words: str, prices: npt.NDArray[np.float6
 
 
 class PagingSolver:
-    """One run of the solver: it pages sequences, offers plans to the search, and keeps its time limit."""
+    """One run of the solver: it pages sequences, offers plans to the search, and keeps its time, or what `seconds_left` says."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: Search, seconds_left: Callable[[], float] | None = None) -> None:
         self.search, self.problem = search, search.problem
+        self.seconds_left: Callable[[], float] = seconds_left or (lambda: search.remaining)
         require_capacity(self.problem)
         self.best: PagedSequence | None = None
 
@@ -78,8 +79,8 @@ class PagingSolver:
         search = self.search
         for found in self._simple_plans():
             search.offer_plan(found)
-            if search.remaining <= 0:
-                search.cut_off = True
+            if self.seconds_left() <= 0:
+                search.cut_off |= search.remaining <= 0
                 return
         self.prepare()
         self.page_start_orders()
@@ -95,7 +96,7 @@ class PagingSolver:
 
     def prepare(self) -> None:
         """Turn the problem into arrays."""
-        self.paging = PagingSearch(self.problem, lambda: self.search.remaining)
+        self.paging = PagingSearch(self.problem, lambda: self.seconds_left())
 
     def keep(self, paged: PagedSequence | None) -> None:
         """Remember a paged sequence if it is the best, and offer its plan."""
@@ -113,9 +114,9 @@ class PagingSolver:
         for order in starts:
             paged = self.paging.page(order)
             self.keep(paged)
-            if paged is not None and self.search.remaining > 0:
+            if paged is not None and self.seconds_left() > 0:
                 self.keep(self.paging.improve(paged, 2))
-            if self.search.remaining <= 0:
+            if self.seconds_left() <= 0:
                 break
 
     def try_reruns(self) -> None:
@@ -139,7 +140,7 @@ class PagingSolver:
         exact, searched = None, SearchedBound(0.0)
         if proves or count_arcs(self.paging.arrays, self.best.accesses) < FEW_ARCS:
             share, effort = (1.0, EFFORT) if proves else (0.2, 0.05 * EFFORT)
-            exact, searched = page_exactly(self.paging, self.best, share * self.search.remaining, effort)
+            exact, searched = page_exactly(self.paging, self.best, share * self.seconds_left(), effort)
         self.keep(exact)
         if proves:
             words = "the only order there is, placed with priced room; recomputing never pays"
@@ -156,12 +157,12 @@ class PagingSolver:
             and len(paged.sequence) == len(self.problem.graph.ops)
         )
 
-    def anneal(self, reruns: bool) -> None:
-        """Anneal sequences, each time from the best so far, until several rounds bring nothing."""
+    def anneal(self, reruns: bool, patience: float = PATIENCE) -> None:
+        """Anneal sequences, each time from the best so far, until so many rounds bring nothing."""
         assert self.best is not None
         ops = len(self.problem.graph.ops)
         stale, heat, swept = 0, 0.3, -1.0
-        while stale < PATIENCE and self.search.remaining > 0 and not self.search.done:
+        while stale < patience and self.seconds_left() > 0 and not self.search.done:
             before = self.best.energy
             if reruns and swept != before:
                 self.try_reruns()
@@ -171,11 +172,41 @@ class PagingSolver:
             self.keep(found)
             self.keep(self.paging.improve(found, 5))
             better = self.best.energy < before
-            if better and self.search.remaining > 0:
+            if better and self.seconds_left() > 0:
                 self.refine()
             stale = 0 if better else stale + 1
             heat = 0.3 if better else (0.0 if heat == 0.3 else 1.0)
         self.search.cut_off |= self.search.remaining <= 0
+
+
+class PagingTurns:
+    """Annealing of paged sequences in turns: each begins with the best plan that the search has, if it is a better one.
+
+    >>> from pebbler import machine, workloads
+    >>> search = Search(Problem.of(workloads.mlp(n=20, hidden=100), machine("notes-explicit")), 5)
+    >>> PagingTurns(search).take(lambda: min(search.remaining, 0.1))
+    True
+    >>> search.energy < 400_000
+    True
+    """
+
+    def __init__(self, search: Search) -> None:
+        self.solver = PagingSolver(search)
+        self.prepared = False
+
+    def take(self, seconds_left: Callable[[], float]) -> bool:
+        """Anneal on for some time; return whether there is more to do."""
+        solver, best = self.solver, self.solver.search.best
+        solver.seconds_left = seconds_left
+        if not self.prepared:
+            solver.prepare()
+            self.prepared = True
+        if solver.best is None or solver.search.energy < solver.best.energy * (1 - 1e-12):
+            order = np.arange(len(solver.problem.graph.ops)) if best is None else best.moves.order
+            solver.keep(solver.paging.page(order))
+        if solver.best is not None:
+            solver.anneal(reruns=True, patience=math.inf)
+        return solver.best is not None
 
 
 # The best residency for a given sequence, exactly: one path over states per storage, tied together by capacities, in CP-SAT

@@ -72,14 +72,16 @@ def least_capacity(problem: Problem, time_limit: float = 10.0) -> LeastCapacity:
         return None if found is None else (found, _peak(endless, found))
 
     if greedy_pays(problem):
-        best, _ = narrow(lower, best, _peak(endless, best), _greedy_runs(problem, endless), is_over)
+        best, _ = narrow(lower, best, _peak(endless, best), _greedy_runs(problem, endless, is_over), is_over)
     best, upper = narrow(lower, best, _peak(endless, best), anneal, is_over)
     sized = replace(problem, machine=problem.machine.resized(0, max(upper, 1)))
     return LeastCapacity(lower, upper, sized.plan(endless.moves(best)), reason)
 
 
-def require_room(problem: RecomputeProblem) -> None:
+def require_room(problem: RecomputeProblem, seconds: float = _HASTE) -> None:
     """Raise `Impossible`, with the reason and a sufficient capacity, if the capacity is plainly too small.
+
+    The sufficient capacity is searched for so many seconds, but not for more than two.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.workloads import chain
@@ -90,7 +92,7 @@ def require_room(problem: RecomputeProblem) -> None:
     """
     need = single_level_requirement(problem.original)
     if need.units > problem.capacity:
-        least = least_capacity(problem.original, _HASTE)
+        least = least_capacity(problem.original, min(seconds, _HASTE))
         exact = least.lower == least.upper
         works = f"{least.upper:,}" if exact else f"between {least.lower:,} and {least.upper:,}"
         raise Impossible(shortage(need.reason, problem.level, problem.capacity, f"the least that works is {works}"))
@@ -118,13 +120,17 @@ def _peak_between(problem: RecomputeProblem, sequence: Ints) -> int:
     return most
 
 
-def _greedy_runs(problem: Problem, endless: RecomputeProblem) -> Callable[[int, Ints], tuple[Ints, int] | None]:
+def _greedy_runs(
+    problem: Problem, endless: RecomputeProblem, is_over: Callable[[], bool]
+) -> Callable[[int, Ints], tuple[Ints, int] | None]:
     """Return a function that tries greedy runs in a given room, and returns a sequence that fits with its need."""
     planner = GreedyPlanner.of(problem)
 
     def run(units: int, best: Ints) -> tuple[Ints, int] | None:
         small = replace(planner, game=planner.game._replace(capacity=np.array([units], np.int64)))
         for keen, order in product(_KEEN, start_orders(problem.graph)):
+            if is_over():
+                break
             rows = small.run(order, keen=keen, remake=True, seed=0)
             if rows is not None:
                 sequence = np.ascontiguousarray(rows[rows[:, 0] == COMPUTE, 1])

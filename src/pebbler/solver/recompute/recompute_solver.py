@@ -60,7 +60,7 @@ def solve_recompute(search: Search) -> None:
         return
     problem = RecomputeProblem.of(search.problem)
     try:
-        require_room(problem)
+        require_room(problem, search.remaining)
     except Impossible as reason:
         search.give_up(reason)
     search.raise_bound(problem.base_cost, "every op runs at least once")

@@ -13,17 +13,22 @@ Coordinates are drawn from what every graph has:
 - groups of ops that operands at some places of the reads connect, of which one number is the least: the rows of a matrix, where one
   place is for an entry and another for an earlier one of its row,
 - how often one coordinate has fallen when ops are sorted by another: rows, where it is the place in a row that falls.
+
+Within the last blocks ops run in the order of a walk through the whole graph, or in that of a walk through the block alone: some
+stages of an FFT are many small FFTs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Literal
 
 import numpy as np
 
 from pebbler.arrays import Bools, Ints
 from pebbler.game.dataflow import NONE, Dataflow
+from pebbler.solver.structure.kernels.block_walks import walk_blocks
 from pebbler.solver.structure.kernels.connected_groups import connected_groups
 from pebbler.solver.structure.kernels.longest_paths import longest_paths
 
@@ -33,15 +38,21 @@ _FAR = 1 << 40
 _CLASSES = 8  # the largest, of each kind
 _LEAST = 0.02  # of the edges, in a class
 _KEPT = 48  # coordinates at a time
+_WALKED = 0.4  # how often the last blocks are walked
 
 
 @dataclass(frozen=True)
 class Block:
-    """Blocks of a coordinate: how many of its numbers each has, and how many of the first one's are missing."""
+    """Blocks of a coordinate: how many of its numbers each has, and how many of the first one's are missing.
+
+    The last ones of a key may be `walked`: depth first within what encloses them, from ends in the order of the numbers; `onward`
+    from there to ends that share some of that, before the next.
+    """
 
     coordinate: Ints
     length: int
     shift: int = 0
+    walked: Literal["", "down", "onward"] = ""
 
     def numbers(self, ops: Ints) -> Ints:
         """Return the number of the block of each of these ops."""
@@ -58,7 +69,7 @@ class Coordinates:
     >>> from pebbler.workloads import chain
     >>> flow = chain(3).dataflow
     >>> drawn = Coordinates(flow, np.arange(7).reshape(1, 7), np.random.default_rng(0))
-    >>> Coordinates.order(drawn.key(), np.arange(7)).tolist()
+    >>> drawn.order(drawn.key(), np.arange(7)).tolist()
     [0, 1, 2, 3, 4, 5, 6]
     """
 
@@ -78,6 +89,11 @@ class Coordinates:
         rows = np.argsort(target, kind="stable")
         self.items, target, slot = source[rows], target[rows], slot[rows]
         self.start = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(target, minlength=ops))])
+        after = np.argsort(self.items, kind="stable")
+        self.after = (
+            np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(self.items, minlength=ops))]),
+            target[after],
+        )
         self.classes = [self._largest(slot), self._largest(np.where(slot == NONE, NONE, target - self.items))]
         self.walks = [np.argsort(walk) for walk in walks]
         self.begins, self.ends = np.zeros(ops, np.bool_), np.diff(flow.after.start) == 0
@@ -174,7 +190,8 @@ class Coordinates:
         return Block(coordinate, length, int(self.rng.integers(length)))
 
     def _walk(self) -> Block:
-        return Block(self.walks[int(self.rng.integers(len(self.walks)))], 1)
+        walk, kind = self.walks[int(self.rng.integers(len(self.walks)))], self.rng.random()
+        return Block(walk, 1, walked="down" if kind < _WALKED / 2 else "onward" if kind < _WALKED else "")
 
     def key(self) -> Key:
         """Return blocks of one to three coordinates and the order within them."""
@@ -199,7 +216,15 @@ class Coordinates:
             blocks[at], blocks[other] = blocks[other], blocks[at]
         return tuple(blocks)
 
-    @staticmethod
-    def order(key: Key, ops: Ints) -> Ints:
+    def order(self, key: Key, ops: Ints) -> Ints:
         """Return these ops, consecutive in a legal order, block by block."""
-        return ops[np.lexsort(tuple(block.numbers(ops) for block in reversed(key)))]
+        columns = [block.numbers(ops) for block in key]
+        place = np.lexsort(columns[::-1])
+        ranked = ops[place]
+        if key[-1].walked and len(ops):
+            block = np.zeros(len(ops), np.int64)
+            for column in columns[:-1]:
+                block[1:] |= np.diff(column[place]) != 0
+            rows, onward = (self.start, self.items), key[-1].walked == "onward"
+            ranked = np.asarray(walk_blocks(ranked, np.cumsum(block), rows, self.after, onward))
+        return ranked

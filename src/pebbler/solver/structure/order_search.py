@@ -186,7 +186,7 @@ class OrderSearch:
             key = self.coordinates.key()
         else:
             key = self.coordinates.changed(self.island[int(self.rng.integers(most))][1])
-        order = Coordinates.order(key, np.arange(self.flow.ops))
+        order = self.coordinates.order(key, np.arange(self.flow.ops))
         worst = self.island[-1][0] if full else float("inf")
         price = self.pricing(order, worst)
         self.idle += 1
@@ -295,7 +295,7 @@ class OrderSearch:
         order, key = self.now.copy(), keys[int(self.rng.integers(len(keys)))]
         if self.rng.random() < _CHANGED:
             key = self.coordinates.changed(key)
-        order[low:high] = Coordinates.order(key, order[low:high])
+        order[low:high] = self.coordinates.order(key, order[low:high])
         if self._take(order):
             self.useful = [*self.useful[1 - _KEYS :], key]
         return self.touches
