@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 
 from benchmarks.more_shapes import MORE
+from benchmarks.small_shapes import HUNDREDS
 from benchmarks.structured_graphs import SHAPES, Shape, blocks_of_two, fft_key
 from pebbler.game.graph import Graph
 
@@ -485,31 +486,35 @@ def random_pairs(ops: int, seed: int = 0) -> Shape:
     return shape
 
 
-OTHERS: dict[str, Callable[[int, int], Shape]] = {
-    "pyramid": pyramid,
-    "plane": plane,
-    "scan": scan,
-    "strassen": strassen,
-    "floyd": floyd,
-    "near": near_points,
-    "chains": random_chains,
-    "multigrid": multigrid,
-    "attention": attention_rows,
-    "butterflies": odd_even,
-    "skips": skips,
-    "banded": banded,
-    "stencil-tree": tree_of_stencils,
-    "uneven": uneven_branches,
-    "woven": woven,
-    "diamonds": diamonds,
-    "hubs": hubs,
-    "karatsuba": karatsuba,
-    "three-words": three_words,
-    "adjoint": adjoint,
-    "spans": spans,
-    "sweeps": sweeps,
-    "random-pairs": random_pairs,
-} | MORE
+OTHERS: dict[str, Callable[[int, int], Shape]] = (
+    {
+        "pyramid": pyramid,
+        "plane": plane,
+        "scan": scan,
+        "strassen": strassen,
+        "floyd": floyd,
+        "near": near_points,
+        "chains": random_chains,
+        "multigrid": multigrid,
+        "attention": attention_rows,
+        "butterflies": odd_even,
+        "skips": skips,
+        "banded": banded,
+        "stencil-tree": tree_of_stencils,
+        "uneven": uneven_branches,
+        "woven": woven,
+        "diamonds": diamonds,
+        "hubs": hubs,
+        "karatsuba": karatsuba,
+        "three-words": three_words,
+        "adjoint": adjoint,
+        "spans": spans,
+        "sweeps": sweeps,
+        "random-pairs": random_pairs,
+    }
+    | MORE
+    | HUNDREDS
+)
 
 
 def make_shape(name: str, ops: int, seed: int = 0) -> Shape:

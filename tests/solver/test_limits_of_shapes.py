@@ -7,6 +7,7 @@ import time
 
 import pytest
 from benchmarks.other_shapes import make_shape
+from benchmarks.small_shapes import HUNDREDS
 from benchmarks.structured_graphs import SHAPES
 from benchmarks.textbook import machine_for, textbook
 
@@ -17,8 +18,8 @@ MACHINES = ("two-0.1", "one-0.85", "any-0.3", "lru-0.3", "recency-0.3")
 QUICK = [("fft", "two-0.1"), ("shared", "one-0.85"), ("experts", "lru-0.3")]
 
 
-def limited(name: str, machine_name: str, ops: int) -> None:
-    """Solve with 3 s, take no more than 10 % and a second beyond, and find a plan wherever a simple order is one.
+def limited(name: str, machine_name: str, ops: int, most: float = 1.5) -> None:
+    """Solve with 3 s, take 10 % and a second beyond at most, and find a plan where a simple order is one, at `most` times its cost.
 
     All clocks count CPU seconds, for the machine may do other work.
     """
@@ -35,7 +36,7 @@ def limited(name: str, machine_name: str, ops: int) -> None:
         plan = solve(shape.graph, machine, steady=False, tile="none", time_limit=3.0, threads=1)
         took = time.process_time() - began
     assert check(plan).legal
-    assert plan.energy <= 1.5 * other, f"{order} costs {other}"
+    assert plan.energy <= most * other, f"{order} costs {other}"
     assert took <= 1.1 * 3 + 1
 
 
@@ -44,10 +45,24 @@ def test_limits_are_kept(name: str, machine: str) -> None:
     limited(name, machine, 2_500)
 
 
+@pytest.mark.parametrize("name", ["ring", "microbatches"])
+def test_some_hundreds_of_ops_cost_no_more_than_in_a_simple_order(name: str) -> None:
+    """They were 45 % and 19 % above it, and the second a second late."""
+    limited(name, "two-0.1", 700, 1.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", ["two-0.1", "two-0.3", "any-0.3", "lru-0.2"])
+@pytest.mark.parametrize("name", [*HUNDREDS, "fft", "wavefront", "stencil", "bitonic", "cholesky", "lstm"])
+@pytest.mark.parametrize("ops", [300, 700, 1_500])
+def test_hundreds_of_ops_cost_no_more_than_in_a_simple_order(name: str, machine: str, ops: int) -> None:
+    limited(name, machine, ops, 1.05)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("ops", [600, 5_000])
+@pytest.mark.parametrize("name", [*SHAPES, *HUNDREDS])
+@pytest.mark.parametrize("ops", [600, 1_000, 5_000])
 def test_limits_are_kept_by_every_method_on_every_shape(name: str, machine: str, ops: int) -> None:
     limited(name, machine, ops)
 

@@ -385,7 +385,12 @@ def _recompute_then_page(search: Search, case: Case, left: Left) -> None:
 def _page(search: Search, case: Case, left: Left) -> None:
     from pebbler.solver.paging import solve_paging
 
-    solve_paging(search, left)
+    solve_paging(search, left if _goes_on(case) else None)
+
+
+def _goes_on(case: Case) -> bool:
+    """Whether plans of the graph as it is are looked for as long as there is time: not where its tilings come next."""
+    return not case.one_level and not (case.whole and case.tiled)
 
 
 def _take_turns(search: Search, case: Case, left: Left) -> None:
@@ -500,5 +505,5 @@ METHODS = (
            0.5, "a limit", kernels=_page_kernels),
     Method("all states", lambda case: (_plain_game(case) or _free_game(case)) and case.small, _search_all_states),
     Method("pebbles", lambda case: _plain_game(case) and _fits_pebbles(case), _play_pebbles, kernels=lambda case: {"pebbles"}),
-    Method("turns", lambda case: _plain_game(case) and not case.one_level, _take_turns, kernels=_turn_kernels),
+    Method("turns", lambda case: _plain_game(case) and _goes_on(case), _take_turns, kernels=_turn_kernels),
 )  # fmt: skip
