@@ -45,6 +45,19 @@ def test_limits_are_kept(name: str, machine: str) -> None:
     limited(name, machine, 2_500)
 
 
+def test_runs_that_make_values_again_and_again_end_in_time() -> None:
+    """Nothing simple fits, and one greedy run after the other took seven seconds of three."""
+    shape = make_shape("microbatches", 3_000)
+    machine = machine_for("one-0.8", shape)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", time.process_time)
+        for seconds in (0.5, 3.0):  # the first loads the kernels
+            began = time.process_time()
+            with contextlib.suppress(Impossible):
+                solve(shape.graph, machine, steady=False, tile="none", time_limit=seconds, threads=1)
+    assert time.process_time() - began <= 1.1 * 3 + 1
+
+
 @pytest.mark.parametrize("name", ["ring", "microbatches"])
 def test_some_hundreds_of_ops_cost_no_more_than_in_a_simple_order(name: str) -> None:
     """They were 45 % and 19 % above it, and the second a second late."""

@@ -19,6 +19,7 @@ __all__ = ["GreedyPlanner", "greedy_pays"]
 
 Ints = npt.NDArray[np.int64]
 _MOST_MOVES = 60  # per op
+_WORK, _LEAST_SECONDS = 6e6, 0.25  # of evictions, in a second
 _FEW = 60  # ops up to which other methods do without greedy runs
 
 
@@ -81,14 +82,19 @@ class GreedyPlanner:
         seed: int,
         costs: npt.NDArray[np.float64] | None = None,
         bound: float = np.inf,
+        seconds: float = np.inf,
     ) -> Ints | None:
         """Return the moves of an order as rows of numbers: kind, op or value, level, to; None where it gets stuck.
 
-        `costs` are what ops seem to cost when there is a choice. None also where copies alone cost more than `bound`.
+        `costs` are what ops seem to cost when there is a choice. None also where copies alone cost more than `bound`, and where it
+        takes about so many `seconds`, but for the quarter of one that there always is.
         """
         game = self.game if costs is None else self.game._replace(cost=costs)
         most = _MOST_MOVES * len(self.game.cost) + len(self.game.size) + 100
-        moves, fits = run_greedily(game, np.ascontiguousarray(order, np.int64), most, keen, remake, seed, float(bound))
+        work = _WORK * max(seconds, _LEAST_SECONDS)
+        moves, fits = run_greedily(
+            game, np.ascontiguousarray(order, np.int64), most, keen, remake, seed, float(bound), work
+        )
         return moves if fits else None
 
     def belady(self, order: Ints) -> Ints | None:

@@ -170,7 +170,7 @@ class _RerunSearch:
 
     def attempt(self, planner: RerunPlanner, order: Ints, setting: RerunSetting) -> bool:
         """Make an order, price it and keep it if it is the best; return whether it is."""
-        sequence = planner.sequence(order, setting)
+        sequence = planner.sequence(order, setting, self.seconds_left())
         energy = float("inf") if sequence is None else float(price(self.game, sequence))
         if sequence is None or energy >= self.energy * (1 - 1e-12):
             return False
@@ -251,13 +251,13 @@ class RerunPlanner:
             np.add.at(room, op, flow.value_size[rows.items])
         return cls(planner, touched, reach, int(room.max(initial=0)))
 
-    def sequence(self, order: Ints, setting: RerunSetting) -> Ints | None:
-        """Return an order with reruns; None where the greedy run gets stuck."""
+    def sequence(self, order: Ints, setting: RerunSetting, seconds: float = np.inf) -> Ints | None:
+        """Return an order with reruns; None where the greedy run gets stuck, or takes longer."""
         game, room = self.planner.game, max(1, int(setting.share * self.reach))
         capacity = np.array([room, game.capacity[1]], np.int64)
         planner = GreedyPlanner(self.planner.problem, game._replace(capacity=capacity), self.planner.start)
         costs = (game.cost + setting.care * self.touched) * setting.factor
-        rows = planner.run(order, keen=setting.keen, remake=True, seed=setting.seed, costs=costs)
+        rows = planner.run(order, keen=setting.keen, remake=True, seed=setting.seed, costs=costs, seconds=seconds)
         return None if rows is None else np.ascontiguousarray(rows[rows[:, 0] == COMPUTE, 1])
 
 

@@ -73,10 +73,18 @@ class PlacedPlanner:
         return self.greedy.game
 
     def run(
-        self, order: Ints, *, keen: float, remake: bool, seed: int, costs: Floats | None = None, bound: float = np.inf
+        self,
+        order: Ints,
+        *,
+        keen: float,
+        remake: bool,
+        seed: int,
+        costs: Floats | None = None,
+        bound: float = np.inf,
+        seconds: float = np.inf,
     ) -> Ints | None:
         """Return the moves of an order as `GreedyPlanner.run` does; `bound` is of the copies before values are lifted."""
-        rows = self.greedy.run(order, keen=keen, remake=remake, seed=seed, costs=costs, bound=bound)
+        rows = self.greedy.run(order, keen=keen, remake=remake, seed=seed, costs=costs, bound=bound, seconds=seconds)
         return None if rows is None else self._lifted(rows)
 
     def belady(self, order: Ints) -> Ints | None:
@@ -158,6 +166,7 @@ _ORDERED = (
 )
 _TRIES = 12  # orders and weights before a search that has other things to do gives up finding a plan
 _SHARE = 0.3  # of the time, for orders from the start
+_FIRST_SHARE = 0.15  # of the time, for a run while there is no plan
 _IDLE = 6  # rounds without a gain after which a search that has other things to do ends
 _SHORTEST_TURN, _SLOW = 0.1, 0.1  # of turns, and of the time for greedy runs where Belady's rule is better
 _PATIENT_ISLANDS = 10  # of blocks that bring nothing
@@ -444,7 +453,10 @@ class _GreedySolver:
             return planner.belady(order)
         # What values lifted afterwards will cost is not known yet.
         bound = bound if isinstance(planner, GreedyPlanner) else np.inf
-        return planner.run(order, keen=setting.keen, remake=setting.remake, seed=setting.seed, costs=costs, bound=bound)
+        # Where little fits, a run that makes values again and again may take minutes; others may do better then.
+        seconds = (1.0 if self.rows is not None else _FIRST_SHARE) * self.seconds_left()
+        keen, remake, seed = setting.keen, setting.remake, setting.seed
+        return planner.run(order, keen=keen, remake=remake, seed=seed, costs=costs, bound=bound, seconds=seconds)
 
     def attempt(self, planner: Planner, order: Ints, setting: _Setting) -> bool:
         """Run an order greedily, and offer its plan if it is the best; return whether it is."""

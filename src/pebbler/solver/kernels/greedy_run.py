@@ -114,7 +114,7 @@ def _evict(g: GreedyGame, s: GreedyState, keen: float, remake: bool, stack: Ints
     count = s.numbers[COUNT]
     for attempt in range(2):
         tries = min(count, _SAMPLED) if attempt == 0 else count
-        if tries == 0:
+        if tries == 0 or s.spent[2] > s.spent[3]:
             return False
         s.numbers[RANDOM] = (s.numbers[RANDOM] * 1103515245 + 12345) % 2147483648
         first = (s.numbers[RANDOM] >> 8) % count
@@ -128,8 +128,14 @@ def _evict(g: GreedyGame, s: GreedyState, keen: float, remake: bool, stack: Ints
             if s.next_use[v] < s.use_start[v + 1]:
                 ahead = s.use_items[s.next_use[v]] - s.numbers[NOW] + 1
             cost, way = _way_out(g, s, v, remake)
-            if way == _REMAKE and promise(g, s, v, stack) == 0:
-                cost, way = _way_out(g, s, v, False)
+            s.spent[2] += 1
+            if remake:
+                s.spent[2] += g.reader_start[v + 1] - g.reader_start[v]
+            if way == _REMAKE:
+                promised = promise(g, s, v, stack)
+                s.spent[2] += promised
+                if promised == 0:
+                    cost, way = _way_out(g, s, v, False)
             score = (cost + 1e-9) / (g.size[v] * float(ahead) ** keen)
             if way != _NO_WAY and score < best_score:
                 best, best_score, best_way = v, score, way
@@ -303,7 +309,7 @@ def _end(g: GreedyGame, s: GreedyState, keen: float, remake: bool, pending: Ints
 
 
 @kernel
-def _begin(g: GreedyGame, order: Ints, most: int, seed: int, bound: float) -> GreedyState:
+def _begin(g: GreedyGame, order: Ints, most: int, seed: int, bound: float, work: float) -> GreedyState:
     values, levels = len(g.size), len(g.capacity)
     use_start = g.reader_start.copy()
     fill, use_items = use_start[:-1].copy(), np.empty(use_start[values], np.int64)
@@ -316,7 +322,7 @@ def _begin(g: GreedyGame, order: Ints, most: int, seed: int, bound: float) -> Gr
         np.zeros(values, np.int64), np.zeros(values, np.int64), np.zeros(values),
         use_start, use_items, use_start[:-1].copy(), np.full(values, -1, np.int64), np.empty(values, np.int64),
         np.zeros(len(g.cost), np.bool_), np.zeros(levels, np.int64), np.empty((most, 4), np.int64),
-        np.array([0, 0, 0, seed % 2147483648, -1], np.int64), np.array([0.0, bound]),
+        np.array([0, 0, 0, seed % 2147483648, -1], np.int64), np.array([0.0, bound, 0.0, work]),
     )  # fmt: skip
     for v in range(values):
         if g.start[v] & 1:
@@ -330,14 +336,15 @@ def _begin(g: GreedyGame, order: Ints, most: int, seed: int, bound: float) -> Gr
 
 @kernel(nogil=True)
 def run_greedily(
-    g: GreedyGame, order: Ints, most: int, keen: float, remake: bool, seed: int, bound: float
+    g: GreedyGame, order: Ints, most: int, keen: float, remake: bool, seed: int, bound: float, work: float
 ) -> tuple[Ints, bool]:
     """Return the moves (kind, op or value, level, to) that run an order, and whether that worked all the way.
 
-    At most `most` moves, and it ends once copies cost more than `bound`. The farther off a value's next use is, the sooner it goes:
+    At most `most` moves, and it ends once copies cost more than `bound`, or evictions take more than so much `work`: values that
+    were compared, with what reads them and what would be made again. The farther off a value's next use is, the sooner it goes:
     `keen` says how much that counts. Without `remake` no op runs twice.
     """
-    s = _begin(g, order, most, seed, bound)
+    s = _begin(g, order, most, seed, bound, work)
     pending, stack = np.empty((len(g.cost) + 1, 2), np.int64), np.empty(len(g.size) + 1, np.int64)
     kept = np.empty(len(g.size), np.int64)
     fits = True

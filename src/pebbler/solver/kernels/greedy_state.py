@@ -67,7 +67,7 @@ class GreedyState(NamedTuple):
     used: Ints  # per level
     moves: Ints  # kind, subject (op or value), level, to
     numbers: Ints  # candidates, moves, position in the order, random state, the op that is to run there
-    spent: npt.NDArray[np.float64]  # on copies, and the most that may be
+    spent: npt.NDArray[np.float64]  # on copies, the most that may be; work for evictions, the most that may be
 
 
 @inner_kernel

@@ -72,7 +72,8 @@ def least_capacity(problem: Problem, time_limit: float = 10.0) -> LeastCapacity:
         return None if found is None else (found, _peak(endless, found))
 
     if greedy_pays(problem):
-        best, _ = narrow(lower, best, _peak(endless, best), _greedy_runs(problem, endless, is_over), is_over)
+        runs = _greedy_runs(problem, endless, lambda: ends - time.monotonic())
+        best, _ = narrow(lower, best, _peak(endless, best), runs, is_over)
     best, upper = narrow(lower, best, _peak(endless, best), anneal, is_over)
     sized = replace(problem, machine=problem.machine.resized(0, max(upper, 1)))
     return LeastCapacity(lower, upper, sized.plan(endless.moves(best)), reason)
@@ -121,7 +122,7 @@ def _peak_between(problem: RecomputeProblem, sequence: Ints) -> int:
 
 
 def _greedy_runs(
-    problem: Problem, endless: RecomputeProblem, is_over: Callable[[], bool]
+    problem: Problem, endless: RecomputeProblem, seconds_left: Callable[[], float]
 ) -> Callable[[int, Ints], tuple[Ints, int] | None]:
     """Return a function that tries greedy runs in a given room, and returns a sequence that fits with its need."""
     planner = GreedyPlanner.of(problem)
@@ -129,9 +130,9 @@ def _greedy_runs(
     def run(units: int, best: Ints) -> tuple[Ints, int] | None:
         small = replace(planner, game=planner.game._replace(capacity=np.array([units], np.int64)))
         for keen, order in product(_KEEN, start_orders(problem.graph)):
-            if is_over():
+            if seconds_left() <= 0:
                 break
-            rows = small.run(order, keen=keen, remake=True, seed=0)
+            rows = small.run(order, keen=keen, remake=True, seed=0, seconds=seconds_left())
             if rows is not None:
                 sequence = np.ascontiguousarray(rows[rows[:, 0] == COMPUTE, 1])
                 return sequence, min(units, _peak(endless, sequence))
