@@ -22,7 +22,7 @@ __all__ = ["large_bounds"]
 
 _MOMENTS, _MOST_MOMENTS = 48, 400
 _PROVING = 0.4  # of the time, for adding up exactly what was found
-_PASSES = 0.1  # of the time, for what must come in more than once
+_PASSES = 0.25  # of the time, for what must come in more than once
 _LONGER = 5  # times that moments take to be set up, compared with compulsory traffic
 
 
