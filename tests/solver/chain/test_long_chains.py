@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from naive_chain import naive_energy, play
+from pebbler.errors import InputError
 from pebbler.solver.chain import Chain, solve_general
 from pebbler.solver.chain import general as module
 from pebbler.solver.chain.general import as_if_alike, general_bound, general_recurrence
@@ -48,6 +49,34 @@ def test_beyond_the_tables_schedules_are_legal_and_no_bound_is_above_an_optimum(
         optimum = naive_energy(chain)
         assert play(chain, module.stream(chain, splits)) == energy >= optimum
         assert general_bound(chain, energy)[0] <= optimum
+
+
+@pytest.mark.parametrize("length", [2, module.GENERAL_LENGTH])
+def test_a_chain_whose_largest_node_hardly_fits_has_a_schedule_where_there_is_one(length, monkeypatch):
+    """As if all were as large as that, one pebble was left, which was refused as too few for any chain."""
+    monkeypatch.setattr(module, "GENERAL_LENGTH", length)
+    solved = 0
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        n, slow = int(rng.integers(3, 7)), bool(rng.random() < 0.6)
+        sizes = tuple(rng.choice([1, 1, 2, 3, 7], n + 1).tolist())
+        store, load = (
+            tuple(rng.choice([1.0, 4.0, 20.0], n + 1).tolist()) if slow else (math.inf,) * (n + 1) for _ in "sl"
+        )
+        forward = (0.0, *rng.choice([0.0, 1.0, 2.0, 9.0], n).tolist())
+        room = max(a + b for a, b in zip(sizes, sizes[1:], strict=False)) + int(rng.integers(0, 4))
+        start = str(rng.choice(["fast", "slow", "both"]))
+        try:
+            chain = Chain(sizes, forward, (0.0,) * (n + 1), store, load, room, False, start)
+        except InputError:
+            continue
+        optimum = naive_energy(chain)
+        if math.isinf(optimum):
+            continue
+        found = solve_general(chain)
+        assert play(chain, found.moves()) == found.energy >= optimum >= found.bound
+        solved += 1
+    assert solved > 40
 
 
 def test_longer_chains_than_a_split_can_number_have_a_schedule(monkeypatch):

@@ -163,6 +163,8 @@ def as_if_alike(chain: Chain) -> tuple[float, Recorded]:
     (12.0, 7.0)
     """
     n, size = chain.length, max(chain.sizes[: chain.length + (not chain.adjoint)])
+    if chain.fast // size < (1 if chain.adjoint else 2):
+        return math.inf, Recorded(())
     step = math.fsum(chain.forward[1 : chain.last + 1]) / max(1, chain.last)
     copy = (math.fsum(chain.store[1:n]) + math.fsum(chain.load[1:n])) / (2 * max(1, n - 1) * (step or 1.0))
     copy = float(max(1, round(copy))) if math.isfinite(copy) else math.inf
@@ -170,7 +172,7 @@ def as_if_alike(chain: Chain) -> tuple[float, Recorded]:
     alike = Chain(
         (1,) * (n + 1), (0.0, *(1.0,) * n), (0.0,) * (n + 1), copies, copies, chain.fast // size, chain.adjoint
     )
-    if alike.fast < 3 or math.isinf(uniform_recurrence(alike)[0]):
+    if math.isinf(uniform_recurrence(alike)[0]):
         return math.inf, Recorded(())
     there = chain.start != "fast"  # N_0, in slow memory
     moves: list[ChainMove] = [("load", 0)] if chain.start == "slow" else []
