@@ -45,6 +45,21 @@ def test_limits_are_kept(name: str, machine: str) -> None:
     limited(name, machine, 2_500)
 
 
+@pytest.mark.parametrize("machine_name", ["two-0.3", "any-0.3", "lru-0.3", "recency-0.3"])
+def test_a_search_that_has_time_left_goes_on(machine_name: str) -> None:
+    """These ended with 30 to 85 % of the time left, and gaps of 36 to 490 %."""
+    shape = make_shape("ring", 64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", time.process_time)
+        for seconds in (0.2, 2.0):  # the first loads the kernels
+            began = time.process_time()
+            plan = solve(
+                shape.graph, machine_for(machine_name, shape), steady=False, tile="none", time_limit=seconds, threads=1
+            )
+    assert plan.status != "optimal"
+    assert 1.9 <= time.process_time() - began <= 1.1 * 2 + 1
+
+
 def test_runs_that_make_values_again_and_again_end_in_time() -> None:
     """Nothing simple fits, and one greedy run after the other took seven seconds of three."""
     shape = make_shape("microbatches", 3_000)

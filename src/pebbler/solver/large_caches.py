@@ -23,7 +23,7 @@ from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.structure.order_search import OrderSearch, turn_length
 
-__all__ = ["LARGE_CACHE", "is_large_cache", "raise_and_rerun", "reruns_pay", "solve_large_cache"]
+__all__ = ["LARGE_CACHE", "is_large_cache", "raise_and_rerun", "rerun_on", "reruns_pay", "solve_large_cache"]
 
 LARGE_CACHE = 1_000  # ops from which on tilings and single moves take too long
 _FEW = 40
@@ -69,7 +69,29 @@ def raise_and_rerun(search: Search, seconds_left: Callable[[], float], *, patien
     """Raise bounds of a graph as it is, then offer orders with reruns; if not `patient`, end after some that brought nothing."""
     for bound in cache_bounds(search.problem, lambda: 0.3 * seconds_left()):
         search.raise_bound(bound.value, bound.proof, bound.certificate if search.as_it_is else None)
-    _RerunSearch(search, seconds_left, patient).run()
+    search.interim = solver = _RerunSearch(search, seconds_left, patient)
+    solver.run()
+
+
+def rerun_on(search: Search) -> None:
+    """Go on with orders and reruns of a graph as it is until a plan is proven or time is up; without a limit nothing happens.
+
+    >>> from pebbler import machine, workloads
+    >>> from pebbler.solver.problem import Problem
+    >>> search = Search(Problem.of(workloads.mlp(n=2, hidden=8), machine("notes")), 0.3)
+    >>> rerun_on(search)
+    >>> search.energy <= 3575, search.cut_off
+    (True, True)
+    """
+    if search.time_limit is None:
+        return
+    known = search.interim
+    solver = known if isinstance(known, _RerunSearch) else _RerunSearch(search, lambda: search.remaining, patient=True)
+    if solver is not known:
+        solver.run()
+    else:
+        solver.go_on(lambda: search.remaining)
+    search.cut_off |= search.remaining <= 0 and not search.done
 
 
 class _RerunSearch:
@@ -137,6 +159,17 @@ class _RerunSearch:
         for planner in self.planners[:1] if self.best is None else [self.best[0]]:
             if not self._over():
                 self.attempt(planner, self.orders.best, plain if self.best is None else self.best[2])
+
+    def go_on(self, seconds_left: Callable[[], float]) -> None:
+        """Search until this time is up, from the best order that others have found since where that is better."""
+        self.seconds_left, self.patient = seconds_left, True
+        best = self.search.best
+        if self.orders is not None and best is not None and best.source is None:
+            order = np.asarray(best.moves.order, np.int64)
+            if len(order) == len(self.problem.graph.ops):
+                self.orders.offer(order)
+        self.alternate()
+        self.offer()
 
     def alternate(self) -> None:
         """Alternate between changes of the order and of the assumed costs of reruns until time is up or nothing improves."""

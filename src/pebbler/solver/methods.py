@@ -226,6 +226,12 @@ def _rerun(search: Search, case: Case, left: Left) -> None:
     raise_and_rerun(search, left)
 
 
+def _rerun_on(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.large_caches import rerun_on
+
+    rerun_on(search)
+
+
 def _rerun_kernels(case: Case) -> set[str]:
     return {f"{case.problem.machine.management}-reruns"}
 
@@ -479,6 +485,7 @@ METHODS = (
     Method("orders and tilings", lambda case: _cache(case) and not case.large, _tile, needs="a limit", always=True,
            kernels=_tile_kernels, again=_search_orders_again, transforms=True),
     Method("single runs", lambda case: _cache(case) and not case.large, _offer_single_runs, needs="a limit", always=True),
+    Method("reruns on caches, to the end", lambda case: _cache(case) and _reruns_pay(case), _rerun_on, kernels=_rerun_kernels),
     Method("tilings, quickly", lambda case: case.explicit and case.tiled and not case.as_it_is and case.quick, _tile,
            needs="a limit", always=True, transforms=True),
     Method("tilings", lambda case: case.explicit and case.tiled and not case.as_it_is and not case.quick, _tile,
