@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_a_chain_whose_largest_node_hardly_fits_has_a_schedule_where_there_is_on
             tuple(rng.choice([1.0, 4.0, 20.0], n + 1).tolist()) if slow else (math.inf,) * (n + 1) for _ in "sl"
         )
         forward = (0.0, *rng.choice([0.0, 1.0, 2.0, 9.0], n).tolist())
-        room = max(a + b for a, b in zip(sizes, sizes[1:], strict=False)) + int(rng.integers(0, 4))
+        room = max(a + b for a, b in itertools.pairwise(sizes)) + int(rng.integers(0, 4))
         start = str(rng.choice(["fast", "slow", "both"]))
         try:
             chain = Chain(sizes, forward, (0.0,) * (n + 1), store, load, room, False, start)
