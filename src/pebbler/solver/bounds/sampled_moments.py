@@ -22,7 +22,8 @@ __all__ = ["large_bounds"]
 
 _MOMENTS, _MOST_MOMENTS = 48, 400
 _PROVING = 0.4  # of the time, for adding up exactly what was found
-_PASSES = 0.25  # of the time, for what must come in more than once
+# Of the time, for what must come in more than once; up to some seconds, in which a graph of 10,000 ops is done, more of it.
+_PASSES, _MORE_PASSES, _SECONDS = 0.1, 0.25, 3.0
 _LONGER = 5  # times that moments take to be set up, compared with compulsory traffic
 
 
@@ -55,7 +56,8 @@ def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
     if seconds_left() > 0:
         found += product_bounds(problem)
     if seconds_left() > 0:
-        until = seconds_left() - _PASSES * begun if begun < math.inf else 0.0
+        share = max(_PASSES * begun, min(_MORE_PASSES * begun, _SECONDS))
+        until = seconds_left() - share if begun < math.inf else 0.0
         found += pass_bounds(problem, lambda: seconds_left() - max(0.0, until))
     return sorted(found, key=lambda bound: -bound.value)
 
