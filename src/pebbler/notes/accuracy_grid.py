@@ -128,7 +128,7 @@ def training_runs(grid: AccuracyGrid) -> list[SweptRun]:
     """Return the training runs of a grid, the seeds of a cell and rate together.
 
     >>> len(training_runs(QUICK))
-    81
+    108
     """
     return [
         SweptRun(
@@ -147,7 +147,7 @@ def plan_runs(grid: AccuracyGrid, *, patient: bool = False) -> dict[str, list[Sw
     On caches the first are the same every time, after a small and fixed amount of work; whole tensors in explicit memory know none.
 
     >>> {schedule: len(runs) for schedule, runs in plan_runs(QUICK).items()}
-    {'best plan': 9, 'no recomputation': 9, 'no tilings': 9}
+    {'best plan': 12, 'no recomputation': 12, 'no tilings': 12}
     """
     steps = [step_graph(*cell) for cell in grid.cells]
     once = [computed_once(step) for step in steps]

@@ -174,7 +174,7 @@ def test_a_shortage_that_a_known_plan_refutes_does_not_end_the_search(monkeypatc
     known = Search(problem, time_limit=0.6)
     solve_recompute(known)
 
-    def too_small(_: RecomputeProblem) -> None:
+    def too_small(*_: object) -> None:
         raise Impossible("too small")
 
     monkeypatch.setattr("pebbler.solver.recompute.recompute_solver.require_room", too_small)
