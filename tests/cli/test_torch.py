@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import contextmanager
 
@@ -117,8 +118,12 @@ def test_a_share_is_of_what_the_step_holds_without_a_limit(tmp_path, monkeypatch
     assert half["peak"] <= half["budget"]
     assert half["headline"].startswith(f"{free['peak']:,} -> {half['peak']:,} bytes, +")
     table = CliRunner().invoke(APP, [*common, "--budget", "85%", "--report", "step.html"]).stdout
-    for words in (half["headline"].partition(" bytes")[0], "without a limit", "recomputed", f"{free['peak']:,} bytes"):
+    for words in ("without a limit", "recomputed", f"{free['peak']:,} bytes"):
         assert words in table
+    # Kernels are timed again, so this plan may be another one; its headline is of its own peak.
+    (peak,) = re.findall(rf"{free['peak']:,} -> ([\d,]+) bytes, \+", table)
+    assert int(peak.replace(",", "")) <= half["budget"]
+    assert f"{peak} bytes" in table
     assert "85%" not in table
     assert "<!doctype html>" in (tmp_path / "step.html").read_text()
 
