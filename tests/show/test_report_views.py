@@ -184,6 +184,7 @@ def test_a_plan_of_tiles_opens_on_them_and_in_order_its_sweeps_go_there_and_back
 def test_the_grid_has_a_place_for_every_tile_and_goes_to_what_is_clicked(pages: Pages) -> None:
     page = pages("two axes")
     page.locator("[data-mode=tiles]").click()
+    settle(page)  # a cell must not move between being looked up and being clicked
     found = page.evaluate(
         """() => { const view = pebbler.player().stage.view, { last: f, state } = view, { graph } = state.timeline;
           const cells = graph.op_name.map((_, o) => view.cell(f, graph, o));
@@ -199,9 +200,9 @@ def test_the_grid_has_a_place_for_every_tile_and_goes_to_what_is_clicked(pages: 
           return [b.left + c.x + c.width / 2, b.top + c.y + c.height / 2]; }"""
     )
     page.mouse.click(x, y)
-    assert "fwd_linear1[3][7]" in page.locator("[data-test=now]").inner_text()
+    until(page, "document.querySelector('[data-test=now]').innerText.includes('fwd_linear1[3][7]')")
     page.mouse.move(x, y + 1)
-    assert "fwd_linear1[3][7]" in page.locator(".tooltip").inner_text()
+    until(page, "document.querySelector('.tooltip').innerText.includes('fwd_linear1[3][7]')")
     page.locator("[data-mode=order]").click()
 
 
