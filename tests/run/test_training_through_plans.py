@@ -33,7 +33,7 @@ def test_a_small_network_learns_the_same_through_a_tiled_plan() -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("machine", ["notes", "notes-explicit"])
 def test_the_notes_network_reaches_its_accuracy_through_the_solved_plan(machine: str) -> None:
-    config = Config(always_update=True)
+    config = Config(always_update=True, max_epochs=16)  # the first that reach it
     plan = pb.solve("mlp:n=20,hidden=1000", machine, time_limit=30)
     assert plan.source is not None
     assert best_accuracy(plan, config) == train(config).best == 0.98
