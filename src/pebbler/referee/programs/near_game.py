@@ -15,6 +15,7 @@ import numpy as np
 
 from pebbler.arrays import Bools, Ints
 from pebbler.referee.kernels.near_states import MOST_CELLS, SUM, moves_from
+from pebbler.referee.programs.potentials import settled
 
 __all__ = ["NearMoves", "least_near_cost", "near_moves", "potential"]
 
@@ -65,13 +66,8 @@ def potential(moves: NearMoves, per_product: int, use: int, uses: int) -> int | 
     """
     weight = _PARTS * moves.cost - per_product * moves.products - _PER_OP * moves.additions
     weight += use * (moves.used - uses * moves.copied)
-    least = np.where(moves.settled, 0, _NOWHERE)
-    for _ in range(_ROUNDS):
-        then = np.minimum(least, np.minimum.reduceat(weight + least[moves.ends], moves.first))
-        if np.array_equal(then, least):
-            return int((least - use * uses * moves.held)[moves.settled].min())
-        least = then
-    return None
+    least = settled(np.where(moves.settled, 0, _NOWHERE), weight, moves.ends, moves.first, _ROUNDS)
+    return None if least is None else int((least - use * uses * moves.held)[moves.settled].min())
 
 
 @lru_cache(maxsize=MOST_CELLS + 1)

@@ -26,6 +26,7 @@ from pebbler.referee.programs.compulsory_traffic import run_cost
 from pebbler.referee.programs.near_game import least_near_cost
 from pebbler.referee.programs.product_midway import Box, least_midway_reads
 from pebbler.referee.programs.product_points import ProductPoints
+from pebbler.referee.programs.room_game import least_room_entries
 
 __all__ = [
     "ProductForm",
@@ -93,6 +94,7 @@ class ProductForm:
     sums: int
     spread: int = 2  # entries of one move beyond its first: 2 where operands need not be inside, 0 where they must
     apart: bool = True  # whether products are made by one op and added by another
+    placed: bool = False  # whether moves say where values are, not a cache
 
     @property
     def extents(self) -> tuple[int, int, int]:
@@ -108,7 +110,10 @@ def least_outside_reads(form: ProductForm, room: int, at_start: int) -> int:
     >>> least_outside_reads(ProductForm(16**3, 16**2, 16**2, 16**2), 16, 16)
     1979
     """
-    return max(0, form.left + form.right - at_start, least_entries(form, room, at_start) - form.sums)
+    entries = least_entries(form, room, at_start)
+    if form.apart and form.placed:
+        entries = max(entries, least_room_entries(room, form.points, at_start))
+    return max(0, form.left + form.right - at_start, entries - form.sums)
 
 
 def most_points(extents: tuple[int, int, int], elements: Ints) -> Ints:
@@ -315,7 +320,7 @@ def _outside(task: PlayedGraph, points: ProductPoints, inside: _Inside) -> int:
     at_start = _at_start(task, points, inside) if explicit else room if task.steady else 0
     by_copies = explicit and machine.operands == "fastest"
     sizes = len(points.left), len(points.right), len(points.sums)
-    form = ProductForm(points.count, *sizes, spread=0 if by_copies else 2, apart=points.apart)
+    form = ProductForm(points.count, *sizes, spread=0 if by_copies else 2, apart=points.apart, placed=explicit)
     found = unit * least_outside_reads(form, room, min(room, at_start))
     if by_copies:
         return found
