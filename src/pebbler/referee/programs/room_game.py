@@ -22,11 +22,22 @@ __all__ = ["MOST_PLACES", "RoomMoves", "least_room_entries", "room_moves", "room
 
 MOST_PLACES = 9
 _PARTS = 72  # prices are multiples of 1 / 72
-_DEAREST = (144, 108, 96, 90, 84, 72, 72, 64)  # price of a product from which the search for the best one begins, from two places on
+_DEAREST = (
+    144,
+    108,
+    96,
+    90,
+    84,
+    72,
+    72,
+    64,
+)  # price of a product where the search for the best begins, by places from 2
 _STEP = 4
 _ROUNDS = 100  # a potential settles in half as many rounds, or there is none
 
-Layer = tuple[int, int, int, int]  # elements of the one matrix and of the other, their products to be made, sums that lack theirs
+Layer = tuple[
+    int, int, int, int
+]  # elements of the one matrix and of the other, their products to be made, sums that lack theirs
 State = tuple[int, tuple[Layer, ...]]  # sums, and the layers that have elements inside
 
 
@@ -80,7 +91,8 @@ def room_moves(room: int) -> RoomMoves:
     """
     states: list[State] = [(0, ())]
     numbers = {states[0]: 0}
-    first, moves = [], []
+    first: list[int] = []
+    moves: list[tuple[int, int, int]] = []
     for state in states:  # grows on the way
         found: dict[tuple[int, int], int] = {}
         for then, cost, products in _moves(state, room):
@@ -125,7 +137,7 @@ def _moves(state: State, room: int) -> Iterator[tuple[State, int, int]]:
 
 
 def _product(sums: int, layer: Layer, others: list[Layer], free: int) -> Iterator[tuple[State, int]]:
-    """Yield the states after a product of a layer, and the entries beside its elements': into a free place, over an element, or far."""
+    """Yield the states after a product of a layer, into a free place, over an element or far, and the entries of its sum."""
     x, y, missing, lack = layer
     more = _one_more(others)
     yield _state(sums, [*others, layer]), 1  # nothing of the sum is inside, before or after
