@@ -27,6 +27,7 @@ class Plan:
     element_reads: list[int] = field(default_factory=list)
     value_reads: list[int] = field(default_factory=list)
     points: list[Point | None] = field(default_factory=list)
+    copies: list[int] = field(default_factory=list)  # of elements, from outside
 
     def note(self, inside: set[object], values: set[Value], elements: int, read: int, point: Point | None) -> None:
         """Add a move: what is inside after it, and what it read from outside."""
@@ -36,6 +37,7 @@ class Plan:
         self.element_reads.append(elements)
         self.value_reads.append(read)
         self.points.append(point)
+        self.copies.append(elements if point is None else 0)
 
 
 def random_plan(box: tuple[int, int, int], room: int, rng: random.Random) -> Plan:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,34 +15,51 @@ import pytest
 from naive_room import least_outside
 from naive_room_plan import in_the_game, random_plan
 from pebbler.arrays import Bools, Ints
+from pebbler.extras.cells.cell_program import CellProgram, distance
 from pebbler.game.machine import Level, Machine
 from pebbler.referee.programs import room_game
 from pebbler.referee.programs.product_reads import product_bound
-from pebbler.referee.programs.room_game import MOST_PLACES, RoomMoves, least_room_entries, room_moves, room_potential
+from pebbler.referee.programs.room_game import (
+    MOST_PLACES,
+    RoomMoves,
+    least_room_entries,
+    room_entries_by_copies,
+    room_moves,
+    room_potential,
+)
 from pebbler.solver import solve
 from pebbler.solver.problem import Problem
 from pebbler.workloads import matmul
 
 Box = tuple[int, int, int]
-DEAREST = dict(zip(range(2, MOST_PLACES + 1), room_game._DEAREST, strict=True))
+RECORDS = Path(__file__).parents[3] / "examples" / "records"
+DEAREST = {
+    (charge, room): price
+    for charge, prices in room_game._DEAREST.items()
+    for room, price in zip(range(2, MOST_PLACES + 1), prices, strict=True)
+}
 
 
 def check_moves(plans: int, rooms: list[int], seed: int) -> int:
     """Check that no move of random plans lowers the potential for less than it takes; return how many did so to the last part."""
     rng, tight = random.Random(seed), 0
     number = {room: {state: at for at, state in enumerate(room_moves(room).states)} for room in rooms}
-    least = {room: room_potential(room_moves(room), DEAREST[room]) for room in rooms}
+    least = {
+        (charge, room): room_potential(room_moves(room), DEAREST[charge, room], charge)
+        for charge, room in product(room_game._DEAREST, rooms)
+    }
     for _ in range(plans):
         room, box = rng.choice(rooms), rng.choice([(2, 2, 2), (2, 3, 2), (3, 3, 2), (1, 3, 3), (4, 2, 2), (3, 3, 3)])
-        plan, potential = random_plan(box, room, rng), least[room]
-        assert potential is not None
+        plan = random_plan(box, room, rng)
         states, entries = in_the_game(plan)
         sums = box[0] * box[1]
         assert sum(plan.element_reads) + sum(plan.value_reads) >= sum(entries) - sums
-        for at in range(1, len(states)):
+        for at, charge in product(range(1, len(states)), room_game._DEAREST):
+            potential = least[charge, room]
+            assert potential is not None
             before, after = (int(potential[number[room][state]]) for state in states[at - 1 : at + 1])
-            spent = 72 * entries[at] - DEAREST[room] * (plan.points[at] is not None)
-            assert before <= spent + after, (box, room, states[at - 1 : at + 1], entries[at])
+            spent = 72 * entries[at] + charge * plan.copies[at] - DEAREST[charge, room] * (plan.points[at] is not None)
+            assert before <= spent + after, (box, room, charge, states[at - 1 : at + 1], entries[at])
             tight += spent < 0 and before == spent + after
     return tight
 
@@ -51,7 +71,7 @@ def test_every_move_of_random_plans_is_a_move_of_the_game() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_every_move_of_many_random_plans_is_a_move_of_the_game(seed: int) -> None:
-    check_moves(1_500, list(DEAREST), seed)
+    check_moves(1_000, list(range(2, MOST_PLACES + 1)), seed)
 
 
 def attributes(moves: RoomMoves) -> tuple[Ints, Ints]:
@@ -90,9 +110,22 @@ def test_the_attack_on_moves_finds_an_entry_too_many(fault: str, monkeypatch: py
 
 
 def test_the_prices_are_the_dearest_that_have_a_potential() -> None:
-    for room in range(2, 8):
-        assert room_potential(room_moves(room), DEAREST[room]) is not None
-        assert room_potential(room_moves(room), DEAREST[room] + 1) is None
+    for (charge, room), price in DEAREST.items():
+        if room < 7:
+            assert room_potential(room_moves(room), price, charge) is not None
+            assert room_potential(room_moves(room), price + 1, charge) is None
+
+
+def test_the_programs_that_there_are_have_more_entries() -> None:
+    for path in sorted(RECORDS.glob("*.ir")):
+        m, n, k = map(int, path.stem.split("x"))
+        program = CellProgram.load(path)
+        reads = Counter(map(distance, program.reads()))
+        copies = len(re.findall(r"\bcopy\b", path.read_text()))
+        for side in (2, 3):
+            outside = sum(count for far, count in reads.items() if far > side) - max(0, m * n - side**2)
+            entries = room_entries_by_copies(side**2, m * n * k, side**2, np.array([0, copies, 10**6]))
+            assert entries[1] - m * n <= outside, (path.stem, side)
 
 
 def small_boxes() -> Iterator[tuple[Box, int]]:

@@ -18,20 +18,15 @@ import numpy as np
 from pebbler.arrays import Ints
 from pebbler.referee.programs.potentials import settled
 
-__all__ = ["MOST_PLACES", "RoomMoves", "least_room_entries", "room_moves", "room_potential"]
+__all__ = ["MOST_PLACES", "RoomMoves", "least_room_entries", "room_entries_by_copies", "room_moves", "room_potential"]
 
 MOST_PLACES = 9
 _PARTS = 72  # prices are multiples of 1 / 72
-_DEAREST = (
-    144,
-    108,
-    96,
-    90,
-    84,
-    72,
-    72,
-    64,
-)  # price of a product where the search for the best begins, by places from 2
+_DEAREST = {  # prices of a product where the search for the best begins, by parts that a copy takes, and by places from 2
+    0: (144, 108, 96, 90, 84, 72, 72, 64),
+    18: (144, 117, 102, 94, 90, 81, 78, 72),
+    36: (144, 126, 108, 96, 90, 86, 84, 79),
+}
 _STEP = 4
 _ROUNDS = 100  # a potential settles in half as many rounds, or there is none
 
@@ -49,10 +44,10 @@ class RoomMoves(NamedTuple):
     first: Ints  # per state, its first move
     cost: Ints
     products: Ints  # 1 for a move that makes a product
+    copied: Ints  # 1 for an element that comes in
     held: Ints  # per state, how many elements are inside where a plan can begin with them, -1 where none can
 
 
-@lru_cache(maxsize=256)
 def least_room_entries(room: int, products: int, at_start: int) -> int:
     """Return the least number of entries of elements and sums into a room; 0 for rooms of no place, of one, and of many.
 
@@ -61,24 +56,44 @@ def least_room_entries(room: int, products: int, at_start: int) -> int:
     >>> least_room_entries(4, products=8**3, at_start=4), least_room_entries(9, products=16**3, at_start=9)
     (681, 3638)
     """
+    return -(-_least_parts(room, products, at_start, 0) // _PARTS)
+
+
+def room_entries_by_copies(room: int, products: int, at_start: int, copies: Ints) -> Ints:
+    """Return the least number of entries where elements come in by so many copies at most; the last number: or by more.
+
+    >>> room_entries_by_copies(9, products=8**3, at_start=9, copies=np.array([0, 128, 256, 999]))
+    array([557, 493, 452, 452])
+    """
+    every = [_least_parts(room, products, at_start, charge) - charge * copies for charge in _DEAREST]
+    found: Ints = -(-np.max(every, axis=0) // _PARTS)
+    found[-1] = least_room_entries(room, products, at_start)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _least_parts(room: int, products: int, at_start: int, charge: int) -> int:
+    """Return the least number of entries in parts, if a copy of an element takes so many parts more."""
     if not 2 <= room <= MOST_PLACES:
         return 0
     moves, best = room_moves(room), 0
-    for price in range(_DEAREST[room - 2], 0, -_STEP):
-        least = room_potential(moves, price)
+    for price in range(_DEAREST[charge][room - 2], 0, -_STEP):
+        least = room_potential(moves, price, charge)
         if least is None:
             continue
-        begin = least[(moves.held >= 0) & (moves.held <= at_start)].min()
-        found = -(-(price * products + int(begin)) // _PARTS)
+        found = price * products + int(least[(moves.held >= 0) & (moves.held <= at_start)].min())
         if found <= best:
             break
         best = found
     return best
 
 
-def room_potential(moves: RoomMoves, price: int) -> Ints | None:
-    """Return per state the least that any row of moves from it costs, less `price` for each product; in parts. `None`: no least."""
-    weight = _PARTS * moves.cost - price * moves.products
+def room_potential(moves: RoomMoves, price: int, charge: int = 0) -> Ints | None:
+    """Return per state the least that any row of moves from it costs, less `price` for each product; in parts. `None`: no least.
+
+    An element that comes in costs `charge` more.
+    """
+    weight = _PARTS * moves.cost + charge * moves.copied - price * moves.products
     return settled(np.zeros(len(moves.first), np.int64), weight, moves.ends, moves.first, _ROUNDS)
 
 
@@ -103,11 +118,14 @@ def room_moves(room: int) -> RoomMoves:
         first.append(len(moves))
         moves += [(end, cost, products) for (end, products), cost in found.items()]
     ends, cost, products = np.array(moves, np.int64).T.copy()
-    held = [
-        -1 if sums or any(missing != x * y for x, y, missing, _ in layers) else sum(x + y for x, y, _, _ in layers)
-        for sums, layers in states
-    ]
-    return RoomMoves(states, ends, np.array(first, np.int64), cost, products, np.array(held, np.int64))
+    elements = np.array([sum(x + y for x, y, _, _ in layers) for _, layers in states], np.int64)
+    begins = np.repeat(np.arange(len(states)), np.diff([*first, len(ends)]))
+    copied = ((products == 0) & (elements[ends] > elements[begins])).astype(np.int64)
+    begun = np.array(
+        [sums or any(missing != x * y for x, y, missing, _ in layers) for sums, layers in states], np.bool_
+    )
+    held = np.where(begun, -1, elements)
+    return RoomMoves(states, ends, np.array(first, np.int64), cost, products, copied, held)
 
 
 def _moves(state: State, room: int) -> Iterator[tuple[State, int, int]]:
