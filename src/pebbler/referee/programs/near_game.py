@@ -58,7 +58,7 @@ def near_cost_by_copies(cells: int, products: int, additions: int, uses: int, co
     """Return the least cost where elements are copied so many times at least.
 
     >>> near_cost_by_copies(4, products=512, additions=448, uses=8, copies=np.array([0, 170, 200, 256]))
-    array([3837, 3837, 3853, 3881])
+    array([3837, 3838, 3853, 3881])
     """
     every = [_least_parts(cells, products, additions, uses, lower) + lower * copies for lower in DISCOUNTS]
     found: Ints = -(-np.max(every, axis=0) // _PARTS)
