@@ -28,6 +28,7 @@ _DEAREST = {  # prices of a product where the search for the best begins, by par
     36: (144, 126, 108, 96, 90, 86, 84, 79),
 }
 _STEP = 4
+_SMALL, _FEW = 7, 48  # more places than that take a second, which so few products are not worth
 _ROUNDS = 100  # a potential settles in half as many rounds, or there is none
 
 Layer = tuple[
@@ -74,7 +75,7 @@ def room_entries_by_copies(room: int, products: int, at_start: int, copies: Ints
 @lru_cache(maxsize=256)
 def _least_parts(room: int, products: int, at_start: int, charge: int) -> int:
     """Return the least number of entries in parts, if a copy of an element takes so many parts more."""
-    if not 2 <= room <= MOST_PLACES:
+    if not 2 <= room <= MOST_PLACES or (room > _SMALL and products < _FEW):
         return 0
     moves, best = room_moves(room), 0
     for price in range(_DEAREST[charge][room - 2], 0, -_STEP):
@@ -161,8 +162,9 @@ def _product(sums: int, layer: Layer, others: list[Layer], free: int) -> Iterato
     yield _state(sums, [*others, layer]), 1  # nothing of the sum is inside, before or after
     if lack:
         yield _state(sums, [*others, (x, y, missing, lack - 1)]), 0 if free else 1  # a stray where it does not stay
-    if free:
+    if free:  # an element may leave afterwards
         yield _state(sums + 1, [*more, layer]), 1  # the sum lacks this product no longer
+        return
     for left in _without_one(layer):
         if lack:
             yield _state(sums, [*others, (*left[:3], lack - 1)]), 0
