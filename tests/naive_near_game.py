@@ -18,8 +18,11 @@ State = tuple[Cells, frozenset[Value], frozenset[tuple[int, int, int]]]
 
 
 @cache
-def least_cost(box: tuple[int, int, int], cells: int) -> int:
-    """Return the least cost of all programs of an m x n x k product; reading the results costs nothing."""
+def least_cost(box: tuple[int, int, int], cells: int, lower: int = 0) -> int:
+    """Return the least cost of all programs of an m x n x k product; reading the results costs nothing.
+
+    A copy of an element costs `lower` twelfths less than its reads; where it does, the cost is in twelfths.
+    """
     m, n, depth = box
     elements: list[object] = [("a", i, k) for i, k in product(range(m), range(depth))]
     elements += [("b", k, j) for k, j in product(range(depth), range(n))]
@@ -43,7 +46,7 @@ def least_cost(box: tuple[int, int, int], cells: int) -> int:
             continue
         if state[2] == points and not state[1]:
             return cost
-        for then, more in _moves(state, box, elements):
+        for then, more in _moves(state, box, elements, lower):
             if cost + more < spent.get(then, 10**9):
                 spent[then] = cost + more
                 number += 1
@@ -67,7 +70,8 @@ def _order(one: object) -> tuple[str, str]:
     )  # type: ignore[index]
 
 
-def _moves(state: State, box: tuple[int, int, int], elements: list[object]) -> Iterator[tuple[State, int]]:
+def _moves(state: State, box: tuple[int, int, int], elements: list[object], lower: int) -> Iterator[tuple[State, int]]:
+    parts = 12 if lower else 1
     cells, values, made = state
     size, depth = len(cells), box[2]
     near = {one: 1 + bool(at) for at, one in reversed(list(enumerate(cells))) if one is not None}
@@ -90,17 +94,18 @@ def _moves(state: State, box: tuple[int, int, int], elements: list[object]) -> I
                 if source in values:
                     left[left.index(source)] = None
                 left[at] = source
-                yield (_sorted(left, size), values, made), near.get(source, FAR)
+                less = lower if source in elements else 0
+                yield (_sorted(left, size), values, made), parts * near.get(source, FAR) - less
         else:  # dropped, or copied away
             cost = near[one] if one in values else 0
-            yield (_sorted([*cells[:at], None, *cells[at + 1 :]], size), values, made), cost
+            yield (_sorted([*cells[:at], None, *cells[at + 1 :]], size), values, made), parts * cost
     for i, j, k in product(*map(range, box)):
         if (i, j, k) not in made:
             cost = near.get(("a", i, k), FAR) + near.get(("b", k, j), FAR)
             for then, live in written(list(cells), (i, j, frozenset([k])), values):
-                yield (then, live, made | {(i, j, k)}), cost
+                yield (then, live, made | {(i, j, k)}), parts * cost
     for one, other in combinations(sorted(values, key=_order), 2):
         if one[:2] == other[:2]:
             left = [None if thing in (one, other) else thing for thing in cells]
             for then, live in written(left, (*one[:2], one[2] | other[2]), values - {one, other}):
-                yield (then, live, made), near.get(one, FAR) + near.get(other, FAR)
+                yield (then, live, made), parts * (near.get(one, FAR) + near.get(other, FAR))

@@ -43,6 +43,29 @@ def test_no_small_product_costs_less() -> None:
     assert sum(near_cost(*game) == cost for game, cost in least.items()) > 0.6 * len(SMALL)
 
 
+def discounted(box: Box, cells: int, lower: int) -> int:
+    m, n, k = box
+    return near_game._least_parts(cells, m * n * k, m * n * (k - 1), max(m, n), lower)
+
+
+def test_no_small_product_costs_less_where_copies_do() -> None:
+    games: list[tuple[Box, int]] = [((2, 2, 1), 3), ((2, 3, 1), 3), ((2, 3, 1), 4)]
+    least = [least_cost(*game, 6) for game in games]
+    assert all(discounted(*game, 6) <= cost for game, cost in zip(games, least, strict=True))
+    assert all(cost < 12 * least_cost(*game) for game, cost in zip(games, least, strict=True))  # elements are copied
+
+
+def test_the_attack_finds_a_discount_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = near_moves
+    monkeypatch.setattr(near_game, "near_moves", lambda cells: right(cells)._replace(moved=right(cells).copied * 0))
+    near_game._least_parts.cache_clear()
+    try:
+        with pytest.raises(AssertionError):
+            test_no_small_product_costs_less_where_copies_do()
+    finally:
+        near_game._least_parts.cache_clear()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("box", "cells"), [((1, 1, 4), 4), ((1, 2, 2), 4), ((2, 2, 2), 2), ((1, 3, 2), 3), ((1, 2, 3), 3)]
@@ -58,12 +81,12 @@ def test_the_attack_finds_a_rule_that_is_left_out(monkeypatch: pytest.MonkeyPatc
     fewer = (moves.products == 1) & (moves.held[moves.ends] < holds)
     slow = moves._replace(cost=moves.cost + fewer)
     monkeypatch.setattr(near_game, "near_moves", lambda cells: slow)
-    least_near_cost.cache_clear()
+    near_game._least_parts.cache_clear()
     try:
         with pytest.raises(AssertionError):
             test_no_small_product_costs_less()
     finally:
-        least_near_cost.cache_clear()
+        near_game._least_parts.cache_clear()
 
 
 def test_every_state_has_moves_and_more_cells_have_more_states() -> None:

@@ -23,9 +23,10 @@ from pebbler.game.starts import PlayedGraph, start_choices
 from pebbler.referee import pricing
 from pebbler.referee.kernels.near_states import MOST_CELLS
 from pebbler.referee.programs.compulsory_traffic import run_cost
-from pebbler.referee.programs.near_game import least_near_cost
+from pebbler.referee.programs.near_game import near_cost_by_copies
 from pebbler.referee.programs.product_midway import Box, least_midway_reads
 from pebbler.referee.programs.product_points import ProductPoints
+from pebbler.referee.programs.room_game import MOST_PLACES, least_room_entries, room_entries_by_copies
 
 __all__ = [
     "ProductForm",
@@ -93,6 +94,7 @@ class ProductForm:
     sums: int
     spread: int = 2  # entries of one move beyond its first: 2 where operands need not be inside, 0 where they must
     apart: bool = True  # whether products are made by one op and added by another
+    placed: bool = False  # whether moves say where values are, not a cache
 
     @property
     def extents(self) -> tuple[int, int, int]:
@@ -108,7 +110,10 @@ def least_outside_reads(form: ProductForm, room: int, at_start: int) -> int:
     >>> least_outside_reads(ProductForm(16**3, 16**2, 16**2, 16**2), 16, 16)
     1979
     """
-    return max(0, form.left + form.right - at_start, least_entries(form, room, at_start) - form.sums)
+    entries = least_entries(form, room, at_start)
+    if form.apart and form.placed:
+        entries = max(entries, least_room_entries(room, form.points, at_start))
+    return max(0, form.left + form.right - at_start, entries - form.sums)
 
 
 def most_points(extents: tuple[int, int, int], elements: Ints) -> Ints:
@@ -245,7 +250,9 @@ def _reads(task: PlayedGraph, points: ProductPoints, steps: list[tuple[Fraction,
     served = np.concatenate(
         [[0], np.cumsum(uses)]
     )  # operands of products, by the number of elements that are ever inside
-    copies = np.arange(len(served))
+    # More copies than there are elements change no term but the first and those that count entries by copies, whose last number
+    # is for any that are more.
+    copies = np.arange(max(len(served), points.count // 2 + 2))
     by_ops = int(_units_read(flow, op, flow.op_reads.items).sum())
     outside = [np.maximum(least[0], by_ops + unit * copies)]
     for (_, inside), reads in zip(steps[1:], least[1:], strict=True):
@@ -253,7 +260,11 @@ def _reads(task: PlayedGraph, points: ProductPoints, steps: list[tuple[Fraction,
         elements = np.minimum(min(room, _at_start(task, points, inside)) + copies, len(uses))
         operands = 2 * points.count - np.minimum(min(room, 2) * points.count, served[elements])
         beside = int(np.maximum(0, others - inside.room).sum())
-        outside.append(np.maximum(reads, unit * np.minimum.accumulate(operands + copies) + beside))
+        found = np.maximum(reads, unit * np.minimum.accumulate(operands + copies) + beside)
+        if points.apart and 2 <= room <= MOST_PLACES:
+            entries = room_entries_by_copies(room, points.count, min(room, _at_start(task, points, inside)), copies)
+            found = np.maximum(found, unit * (entries - len(points.sums)) + int(_beside(flow, points, inside).sum()))
+        outside.append(found)
     scale = math.lcm(*(step.denominator for step, _ in steps))
     total = sum(int(step * scale) * reads.astype(object) for (step, _), reads in zip(steps, outside, strict=True))
     return Fraction(min(total + _near(task, points, steps, outside, scale)), scale)
@@ -276,9 +287,10 @@ def _near(
     three = none[0], one[0], few[-1]
     beside = sum(int(_beside(flow, points, steps[at][1]).sum()) for at in three)
     uses = int(np.unique(flow.op_reads.items[np.isin(_readers(flow), points.makers)], return_counts=True)[1].max())
-    cost = unit * least_near_cost(rooms[three[2]], points.count, len(points.ops) - points.count, uses) + beside
+    copies, additions = np.arange(len(outside[0])), len(points.ops) - points.count
+    cost = unit * near_cost_by_copies(rooms[three[2]], points.count, additions, uses, copies) + beside
     step = min(steps[at][0] for at in three)
-    return int(step * scale) * np.maximum(0, cost - sum(outside[at].astype(object) for at in three))
+    return int(step * scale) * np.maximum(0, cost.astype(object) - sum(outside[at].astype(object) for at in three))
 
 
 def _binary(flow: Dataflow, points: ProductPoints) -> bool:
@@ -315,7 +327,7 @@ def _outside(task: PlayedGraph, points: ProductPoints, inside: _Inside) -> int:
     at_start = _at_start(task, points, inside) if explicit else room if task.steady else 0
     by_copies = explicit and machine.operands == "fastest"
     sizes = len(points.left), len(points.right), len(points.sums)
-    form = ProductForm(points.count, *sizes, spread=0 if by_copies else 2, apart=points.apart)
+    form = ProductForm(points.count, *sizes, spread=0 if by_copies else 2, apart=points.apart, placed=explicit)
     found = unit * least_outside_reads(form, room, min(room, at_start))
     if by_copies:
         return found
