@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, pairwise
 
 import pytest
 import torch
@@ -59,6 +59,24 @@ def test_a_program_is_a_plan_and_its_peak_is_the_referees():
     assert check(step.plan).legal
     assert sum(isinstance(move, Compute) for move in step.plan.moves) == 6  # one of them takes the tangent
     assert step.seconds == pytest.approx(5e-9)
+
+
+def test_gradients_of_results_are_held_until_backward_ends():
+    forward = ScheduledGraph(
+        inputs={"w": 10}, outputs=["y", "h"], strides=[(1,), (1,)],
+        events=[
+            Allocation("h", 100), KernelCall("first", ("w",), ("h",), 1e-9),
+            Allocation("y", 40), KernelCall("second", ("h",), ("y",), 1e-9),
+        ],
+    )  # fmt: skip
+    backward = ScheduledGraph(
+        inputs={"h": 100, "tangents_1": 40}, outputs=["g"], strides=[(1,)],
+        events=[
+            Allocation("d", 30), KernelCall("third", ("h", "tangents_1"), ("d",), 1e-9), Free("tangents_1"),
+            Allocation("g", 60), KernelCall("fourth", ("d", "h"), ("g",), 1e-9), Free("h"), Free("d"),
+        ],
+    )  # fmt: skip
+    assert scheduled_step(forward, backward, {"h": 1}).peak == 10 + 100 + 40 + 30 + 60
 
 
 def test_few_schedules_correct_all_choices():
@@ -331,8 +349,24 @@ def test_what_several_graphs_and_eager_code_hold_is_predicted(kind, share, graph
 
 
 @pytest.mark.slow
+def test_gradients_that_eager_code_gives_are_held_until_backward_ends(graphs):
+    """And zeros that nobody gives: a T5 held half a GiB, the size of its logits, more than its schedule said."""
+    torch.manual_seed(0)
+    sizes = (64, 1024, 1024, 64, 256)
+    model = nn.Sequential(*chain(*[(nn.Linear(a, b), nn.Tanh()) for a, b in pairwise(sizes)]))
+    run, x = torch.compile(model, backend=pebbler, options={"budget": 10**8}), torch.randn(2048, 64)
+    for _ in range(3):
+        model.zero_grad()
+        run(x).square().mean().backward()
+    (budget,) = step_budget._BUDGETS.values()
+    assert budget.predicted == pytest.approx(budget.held, rel=0.01)
+    (graph,) = graphs
+    assert graph.frontier.scheduled  # so the prediction is a schedule's
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_small_t5_is_compiled_once_and_holds_what_is_predicted():
+def test_a_small_t5_is_compiled_once_and_holds_what_is_predicted(graphs):
     """Four layers with dropout and tied weights, which simulated peaks missed by a quarter."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
@@ -349,6 +383,9 @@ def test_a_small_t5_is_compiled_once_and_holds_what_is_predicted():
     (budget,) = step_budget._BUDGETS.values()
     assert budget.compilations == 1
     assert budget.predicted == pytest.approx(budget.held, rel=0.02)
+    (graph,) = graphs
+    tangents = [name for name in graph.frontier.names if name.startswith("tangents")]
+    assert len(tangents) == 3  # of the loss, the encoder's last state and the operand of the logits, not of the logits
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ are expected.
 Graphs that cannot be rerun, such as those with dropout, rerun only their last layers (`LastLayers`). Logits come from a linear
 layer of something far smaller. So the graph returns that operand too, and if a gradient comes back through the logits after all,
 the layer alone is run again: its operand's gradient goes into the graph's own backward, with the masks that were drawn. Where
-none comes, the price is a gradient of zeros for the operand.
+none comes, the price is a gradient of zeros for the operand. Outputs that do not come from such a layer, such as the last state of
+an encoder, are expected to get gradients, as torch expects it of all.
 """
 
 from __future__ import annotations
@@ -174,14 +175,14 @@ class LastLayers(SpareGradients):
 
     @classmethod
     def of(cls, spare: SpareGradients) -> LastLayers | None:
-        """Return the same outputs' gradients by way of their last layers; None where one has no such layer."""
+        """Return the gradients of those outputs that have a last layer by way of it; None where none has."""
         gm = spare.graph
         values = output_values(gm)
-        layers = [_last_layer(values[place], gm.graph) for place in spare.places]
         if not spare.whole or any(_switches(node) for node in gm.graph.nodes):
             return None
-        found = [layer for layer in layers if layer is not None]
-        return cls(gm, spare.places, found, spare.missed) if len(found) == len(layers) else None
+        layers = {place: _last_layer(values[place], gm.graph) for place in spare.places}
+        found = {place: layer for place, layer in layers.items() if layer is not None}
+        return cls(gm, list(found), list(found.values()), spare.missed) if found else None
 
     def without(self) -> fx.GraphModule:
         """Return a copy of the graph that lets no gradient in through these outputs, and returns the layers' operands too."""
