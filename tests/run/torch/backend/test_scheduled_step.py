@@ -15,7 +15,7 @@ from torch.nn import functional
 import pebbler.torch as pt
 from pebbler.game.moves import Compute
 from pebbler.referee.judgement import check
-from pebbler.run.torch.backend import scheduled_graph, step_budget
+from pebbler.run.torch.backend import dynamo_backend, scheduled_graph, step_budget
 from pebbler.run.torch.backend import scheduled_step as step_schedule
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, fit_step, settle_place, step_peak
@@ -202,6 +202,32 @@ def test_a_model_that_is_planned_is_lowered_and_written_once(graphs, monkeypatch
     assert len(made) == 2  # forward and backward
     found = layer.weight.grad
     (expected,) = torch.autograd.grad(layer(x).sin().square().sum(), [layer.weight])
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_form_that_wins_after_others_were_planned_is_not_lowered_again(graphs, monkeypatch, caplog):
+    made, own = [], Scheduler.codegen
+    monkeypatch.setattr(Scheduler, "codegen", lambda self: (made.append(self), own(self))[1])
+    monkeypatch.setattr(dynamo_backend, "_AGAIN", -1.0)  # the graph as it is and its chunks are always compared
+    monkeypatch.setattr(
+        dynamo_backend.PlannedGraph,
+        "_price",
+        lambda self, plan: (0, float(plan is not next(iter(self._plans.values())))),
+    )
+    head, x, target = nn.Linear(16, 512), torch.randn(1024, 16), torch.zeros(1024, dtype=torch.int64)
+
+    def loss(x):
+        return functional.cross_entropy(head(x), target)
+
+    with torch._inductor.config.patch(fx_graph_cache=False), caplog.at_level("INFO", logger="pebbler"):
+        torch.compile(loss, backend=pebbler, options={"budget": 5 * 2**20})(x).backward()
+    (graph,) = graphs
+    assert graph.forms.level == 0
+    assert len(made) == 4  # forward and backward of both forms
+    assert "lowered again" not in caplog.text
+    assert graph.program() is not None
+    found = head.weight.grad
+    (expected,) = torch.autograd.grad(loss(x), [head.weight])
     torch.testing.assert_close(found, expected)
 
 

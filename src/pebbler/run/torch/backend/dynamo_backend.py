@@ -189,6 +189,7 @@ class PlannedGraph:
             self._budget.compiled()
             self._weights.compiled(self._partitioner.read_again)
             self._plans.clear()
+            self._partitioner.planned.clear()
             return compiled
         except NotRepeatable:
             self._spare = LastLayers.of(self._spare) if self._spare is not None else None

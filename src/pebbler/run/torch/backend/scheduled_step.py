@@ -84,8 +84,7 @@ def scheduled_step(
             tangents[name] = size
         given[name] = place or f"tangent {name}"
     writer.turn(given, tangents)
-    # Autograd holds what it gives to backward until that has ended: its engine keeps a copy for the hook that says when that is, and
-    # torch 2.11 a tuple besides.
+    # Autograd holds what it gives to backward until that has ended: its engine keeps it for the hook that says when that is.
     mortal = {memory for name, memory in given.items() if name not in tangents}
     return writer.finish(writer.run("backward", backward, given, mortal))
 
