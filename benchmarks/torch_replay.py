@@ -100,7 +100,11 @@ class Bench:
                 repeats = self.losses(slow) == losses  # kernels that add up in no fixed order do not
                 self.put_back()
                 ours = self.losses(fast)
-                row = self.measured(fast, f"{what} replayed") | about | self.told(predicted[fast.replayed.startswith("replayed")])
+                row = (
+                    self.measured(fast, f"{what} replayed")
+                    | about
+                    | self.told(predicted[fast.replayed.startswith("replayed")])
+                )
                 row |= {"replayed": fast.replayed, "same": ours == losses, "repeats": repeats, "losses": [losses, ours]}
                 yield row | {"held": self.held(fast)}
                 del slow, fast

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.errors import InputError, quoted
 from pebbler.run.torch.backend.backend_options import BackendOptions
+from pebbler.run.torch.backend.chunked_loss import find_losses
 from pebbler.run.torch.backend.compiled_program import CompiledProgram, keep_graph
 from pebbler.run.torch.backend.dynamo_copies import copy_graph
 from pebbler.run.torch.backend.graph_forms import GraphForms
@@ -38,7 +39,7 @@ from pebbler.run.torch.cost.costs import nearest_device
 __all__ = ["pebbler"]
 
 _LOG = logging.getLogger(__name__)
-_AGAIN = 0.02  # of the cost: what must be computed again before chunks of a loss are compared
+_AGAIN = 0.02  # of the cost: what must be computed again, and may be gained, before chunks of a loss are compared
 _Form = tuple[int, bool]  # a level, and whether operands of products may be copied to round sizes
 
 
@@ -219,7 +220,7 @@ class PlannedGraph:
         forms = [form for form in self._forms(frontier) if form not in self._plans]
         if fits:
             again = here == (0, True) and frontier.cost() > frontier.cost(0) * (1 + _AGAIN)
-            forms = [form for form in forms if form == (1, True) and again]
+            forms = [form for form in forms if form == (1, True) and again and self._promise(frontier) > _AGAIN]
         elif not forms and not self._least and not frontier.shared:
             self._begin_least()
             return True
@@ -232,6 +233,11 @@ class PlannedGraph:
                 return False
         self.forms.level, self._padding = forms[0]
         return True
+
+    def _promise(self, frontier: GraphFrontier) -> float:
+        """Return the part of its cost that a graph gains by chunks of its losses at best: if all logits took no room."""
+        room = (frontier.room or 0) + sum(loss.bytes for loss in find_losses(self._whole_graph))
+        return 1 - frontier.cost(frontier.within(room)) / max(frontier.cost(), 1e-30)
 
     def _price(self, frontier: GraphFrontier) -> tuple[int, float]:
         """Return the bytes that a plan holds too much, and what it costs: of two forms of a graph the lower is better."""
