@@ -30,7 +30,13 @@ from pebbler.run.torch.backend.recompute_order import recompute_late
 from pebbler.run.torch.backend.scheduled_graph import NotScheduled, written_before
 from pebbler.run.torch.backend.scheduled_step import ScheduledStep
 from pebbler.run.torch.backend.sent_graphs import kept_order
-from pebbler.run.torch.backend.spare_gradients import LastLayers, NotRepeatable, SpareGradients, expects_nothing
+from pebbler.run.torch.backend.spare_gradients import (
+    LastLayers,
+    NotRepeatable,
+    SpareGradients,
+    drops_values,
+    expects_nothing,
+)
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
 from pebbler.run.torch.backend.step_meter import open_workspaces
 from pebbler.run.torch.backend.weight_watch import WeightWatch
@@ -98,6 +104,8 @@ class PlannedGraph:
             places = places if known.spare else []
         self.forms = GraphForms(options.budget, known.level if known is not None else 0)
         self._spare = SpareGradients(self._graph, places, self._expect_all) if places else None
+        if self._spare is not None and drops_values(gm.graph):
+            self._spare = LastLayers.of(self._spare)
         self._plans: dict[_Form, GraphFrontier] = {}  # of the forms that are compared before one is compiled
         self._partitioner.refuses = self._wants_other_form
         self._compiled = self._compile(gm, example_inputs)

@@ -22,12 +22,21 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import functional
 
 from pebbler.run.torch.backend.dynamo_copies import copy_graph
 from pebbler.run.torch.backend.graph_rows import is_cast, is_elementwise, is_layout, is_linear, shaped, undisturbed
 from pebbler.run.torch.backend.joint_step import runs_alike
 
-__all__ = ["LastLayers", "NotRepeatable", "SpareGradients", "expects_nothing", "output_values", "refuse_unrepeatable"]
+__all__ = [
+    "LastLayers",
+    "NotRepeatable",
+    "SpareGradients",
+    "drops_values",
+    "expects_nothing",
+    "output_values",
+    "refuse_unrepeatable",
+]
 
 _SWITCHES = ("autocast", "grad_enabled", "grad_mode")
 
@@ -40,6 +49,22 @@ def refuse_unrepeatable(graph: fx.Graph) -> None:
     """Raise `NotRepeatable` where running the graph again would not give the same gradients."""
     if not runs_alike(graph):
         raise NotRepeatable
+
+
+def drops_values(graph: fx.Graph) -> bool:
+    """Return whether a graph of Dynamo's surely draws random numbers, which is known before it is traced; others may, too."""
+    return any(_drops(node) for node in graph.nodes)
+
+
+def _drops(node: fx.Node) -> bool:
+    if node.target is functional.scaled_dot_product_attention:
+        share = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
+        return isinstance(share, float) and share > 0
+    if node.target is not functional.dropout:
+        return False
+    told = dict(zip(("input", "p", "training"), node.args, strict=False)) | dict(node.kwargs)
+    share = told.get("p", 0.5)
+    return told.get("training", True) is True and isinstance(share, float) and share > 0
 
 
 def output_values(gm: fx.GraphModule) -> list[Any]:
