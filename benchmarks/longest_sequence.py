@@ -1,11 +1,11 @@
 """How long a sequence trains in a given memory: a Llama of 16 x 2048 with 128,256 words, AdamW, bf16, one row.
 
-Eager, transformers' gradient checkpointing, torch.compile with its knob at 0.05, and pebbler's backend at its least, without and
+Eager, gradient checkpointing of every layer, torch.compile with its knob at 0.05, and pebbler's backend at its least, without and
 with the host's memory: the longest sequence that each trains, and tokens per second on the way. What a step holds is measured at a
 short length, and grows almost in proportion: so the next length is one that should just fit, until no longer one does or a step
 takes too many seconds; then the longest that would fit is told as predicted. Every variant runs in a process of its own.
-`pebbler:full` has all memory as its budget: the fastest choice that fits, for the lengths that others reach. Where transformers is
-missing, or with `--plain`, the Llama is one of this folder.
+`pebbler:full` has all memory as its budget: the fastest choice that fits, for the lengths that others reach. The Llama is one of
+this folder: when that of transformers is compiled, it makes a mask of length x length and saves it for backward (5.23, torch 2.13).
 
     python -m benchmarks.longest_sequence --output longest.json
     python -m benchmarks.longest_sequence --variants eager,pebbler --lengths 32768,65536 --seconds 120
@@ -24,7 +24,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +127,7 @@ class Bench:
         self.memory = bytes_of(options.memory) if options.memory else _memory(self.device)
         torch.manual_seed(0)
         layers, width, words = (2, 64, 2048) if options.small else (16, 2048, 128256)
-        plain = options.plain or find_spec("transformers") is None
+        plain = not options.transformers
         self.words, self.training = words, llama_of(self.device, layers, width, words, (1, 64), plain)
         if not plain:
             self.training.model.config.max_position_embeddings = 2**23
@@ -247,7 +246,7 @@ def main() -> None:
     parser.add_argument("--host-budget", default="96GiB", help="of the host's memory, for offload")
     parser.add_argument("--lengths", default="", help="tokens to try first, one after the other")
     parser.add_argument("--only", action="store_true", help="try no other lengths than these")
-    parser.add_argument("--plain", action="store_true", help="a Llama that needs no transformers")
+    parser.add_argument("--transformers", action="store_true", help="its Llama, which makes a mask when it is compiled")
     parser.add_argument("--seconds", type=float, default=240.0, help="of one variant: no length is begun after that")
     parser.add_argument("--step-seconds", type=float, default=30.0, help="no length is tried that should take longer")
     parser.add_argument("--time-limit", type=float, default=10.0, help="seconds of one of pebbler's plans")
