@@ -1,25 +1,29 @@
 """How long a sequence trains in a given memory: a Llama of 16 x 2048 with 128,256 words, AdamW, bf16, one row.
 
-Eager, transformers' gradient checkpointing, torch.compile with its knob at 0.05, and pebbler's backend at its least, without and
+Eager, gradient checkpointing of every layer, torch.compile with its knob at 0.05, and pebbler's backend at its least, without and
 with the host's memory: the longest sequence that each trains, and tokens per second on the way. What a step holds is measured at a
 short length, and grows almost in proportion: so the next length is one that should just fit, until no longer one does or a step
 takes too many seconds; then the longest that would fit is told as predicted. Every variant runs in a process of its own.
+`pebbler:full` has all memory as its budget: the fastest choice that fits, for the lengths that others reach. The Llama is one of
+this folder: when that of transformers is compiled, it makes a mask of length x length and saves it for backward (5.23, torch 2.13).
 
     python -m benchmarks.longest_sequence --output longest.json
     python -m benchmarks.longest_sequence --variants eager,pebbler --lengths 32768,65536 --seconds 120
+    python -m benchmarks.longest_sequence --variants pebbler:full --lengths 65536 --only
     python -m benchmarks.longest_sequence --small --variants eager,checkpoint     # on a CPU, within 256 MiB
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import json
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,7 @@ import pebbler.torch as pt
 from benchmarks.child_rows import follow
 from benchmarks.torch_model_steps import Training, llama_of
 from pebbler.game.byte_sizes import bytes_of
+from pebbler.run.torch.backend import step_budget
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 
 VARIANTS = "eager,checkpoint,torch:0.05,pebbler,offload"
@@ -41,11 +46,15 @@ SETTLED = 3  # steps until a compiled model stays as it is
 
 @dataclass(frozen=True)
 class Point:
-    """One length that was tried: the most bytes held and the seconds of a step, None where memory was not enough."""
+    """One length that was tried: the most bytes held and the seconds of a step, None where memory was not enough.
+
+    `setup` are the seconds of the steps before, in which models are compiled.
+    """
 
     length: int
     peak: int | None
     seconds: float | None
+    setup: float = 0.0
 
 
 class LengthSearch:
@@ -118,8 +127,10 @@ class Bench:
         self.memory = bytes_of(options.memory) if options.memory else _memory(self.device)
         torch.manual_seed(0)
         layers, width, words = (2, 64, 2048) if options.small else (16, 2048, 128256)
-        self.words, self.training = words, llama_of(self.device, layers, width, words, (1, 64))
-        self.training.model.config.max_position_embeddings = 2**23
+        plain = not options.transformers
+        self.words, self.training = words, llama_of(self.device, layers, width, words, (1, 64), plain)
+        if not plain:
+            self.training.model.config.max_position_embeddings = 2**23
         if self.device != "cpu":
             torch.cuda.set_per_process_memory_fraction(min(1.0, self.memory / _memory(self.device)))
         self.training.step(self.training.model)  # makes the optimizer's state
@@ -133,7 +144,7 @@ class Bench:
         search = LengthSearch(self.memory, self._held(), self.options.step_seconds, 16 if self.options.small else 1024)
         lengths = [int(length) for length in self.options.lengths.split(",") if length]
         first = 128 if self.options.small else 16384
-        for length in itertools.chain(lengths or [first], iter(search.aim, None)):
+        for length in itertools.chain(lengths or [first], () if self.options.only else iter(search.aim, None)):
             search.points.append(self.point(length))
             yield {"variant": self.variant, **asdict(search.points[-1])}
             if time.monotonic() - began > self.options.seconds:
@@ -155,11 +166,13 @@ class Bench:
             lambda run: run(input_ids=ids, labels=ids).loss,
             self.training.clip,
         )
+        began = time.perf_counter()
         try:
             run, steps = self._compiled(training)
             for _ in range(steps):
                 training.step(run)
-            return self._measured(length, lambda: training.step(run))
+            setup = time.perf_counter() - began
+            return replace(self._measured(length, lambda: training.step(run)), setup=setup)
         except (torch.OutOfMemoryError, pt.OverBudget) as error:
             print(f"{self.variant} at {length:,}: {str(error).splitlines()[0][:200]}", flush=True)
         except RuntimeError as error:
@@ -167,6 +180,7 @@ class Bench:
                 raise
         finally:
             training.optimizer.zero_grad(set_to_none=True)
+            gc.collect()
             if self.device != "cpu":
                 torch.cuda.empty_cache()
         return Point(length, None, None)
@@ -194,12 +208,14 @@ class Bench:
 
         kind, _, option = self.variant.partition(":")
         torch._dynamo.reset()
+        step_budget._BUDGETS.clear()  # a step that ended without memory is not part of the next
         if kind in ("eager", "checkpoint"):
             return training.model, 0
         if kind == "torch":
             functorch.activation_memory_budget = float(option)
             return torch.compile(training.model, dynamic=False), 1
-        options: dict[str, Any] = {"budget": "least", "time_limit": self.options.time_limit}
+        budget = int(FULL * self.memory) if option == "full" else option or "least"
+        options: dict[str, Any] = {"budget": budget, "time_limit": self.options.time_limit}
         if kind == "offload":
             options |= {"offload": True, "host_budget": self.options.host_budget}
         return torch.compile(training.model, backend=pebbler, options=options, dynamic=False), SETTLED
@@ -229,6 +245,8 @@ def main() -> None:
     parser.add_argument("--memory", help="bytes such as 139GiB; by default all of the GPU's, with --small 256 MiB")
     parser.add_argument("--host-budget", default="96GiB", help="of the host's memory, for offload")
     parser.add_argument("--lengths", default="", help="tokens to try first, one after the other")
+    parser.add_argument("--only", action="store_true", help="try no other lengths than these")
+    parser.add_argument("--transformers", action="store_true", help="its Llama, which makes a mask when it is compiled")
     parser.add_argument("--seconds", type=float, default=240.0, help="of one variant: no length is begun after that")
     parser.add_argument("--step-seconds", type=float, default=30.0, help="no length is tried that should take longer")
     parser.add_argument("--time-limit", type=float, default=10.0, help="seconds of one of pebbler's plans")

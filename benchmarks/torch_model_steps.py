@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.plain_llama import PlainLlama
 from benchmarks.torch_gpu import SMALL, Language, Size
 
 __all__ = ["MODELS", "SIX", "Training", "adamw", "llama_of", "pictures"]
@@ -115,18 +116,23 @@ def _deep_llama(device: str, tiny: bool) -> Training:
     return llama_of(device, 32, 1024, words=32000, shape=(4, 1024))
 
 
-def llama_of(device: str, layers: int, width: int, words: int, shape: tuple[int, int]) -> Training:
-    """Return a Llama of some size and a batch of random words."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
+def llama_of(device: str, layers: int, width: int, words: int, shape: tuple[int, int], plain: bool = False) -> Training:
+    """Return a Llama of some size and a batch of random words; `plain` needs no transformers."""
     heads = max(2, width // 128)
     shared = next(count for count in range(max(1, heads // 3), 0, -1) if heads % count == 0)
-    config = LlamaConfig(
-        hidden_size=width, intermediate_size=MLP_WIDTH.get(width, 2 * width), num_hidden_layers=layers,
-        num_attention_heads=heads, num_key_value_heads=shared, vocab_size=words, use_cache=False,
-        max_position_embeddings=max(2048, shape[1]),
-    )  # fmt: skip
-    model = LlamaForCausalLM(config).to(device, torch.bfloat16)
+    wide = MLP_WIDTH.get(width, 2 * width)
+    if plain:
+        made: nn.Module = PlainLlama(layers, width, wide, heads, shared, words)
+    else:
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        config = LlamaConfig(
+            hidden_size=width, intermediate_size=wide, num_hidden_layers=layers,
+            num_attention_heads=heads, num_key_value_heads=shared, vocab_size=words, use_cache=False,
+            max_position_embeddings=max(2048, shape[1]),
+        )  # fmt: skip
+        made = LlamaForCausalLM(config)
+    model = made.to(device, torch.bfloat16)
     ids = torch.randint(words, shape, device=device)
     return Training(model, adamw(model), lambda run: run(input_ids=ids, labels=ids).loss, clip=1.0)
 

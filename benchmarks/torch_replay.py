@@ -1,10 +1,13 @@
 """Planned steps on a GPU, call by call and replayed: times against eager, torch.compile and the prediction, bits, memory held.
 
 Every model runs in a process of its own with a time limit; rows are written as they come, and what fails leaves its traceback. With
-`held` a row tells what a replay keeps: all that is allocated outside of its pools, and the pools whole.
+`held` a row tells what a replay keeps: all that is allocated outside of its pools, and the pools whole. `--joules` measures ops and
+steps with the energy counter, too, launches and idle gaps included where a step is not replayed.
 
     python -m benchmarks.torch_replay --models convnext,gpt2 --output replay.json
+    python -m benchmarks.torch_replay --models vit --variants exact,compiled --shares none,0.6 --joules
     python -m benchmarks.torch_replay --tiny --models gpt2      # on a CPU: nothing is replayed there
+    python -m benchmarks.torch_replay --tiny --models gpt2 --simulated-watts 100
 """
 
 from __future__ import annotations
@@ -25,8 +28,13 @@ import torch
 
 import pebbler.torch as pt
 from benchmarks.child_rows import follow
+from benchmarks.energy_turns import SimulatedCounter
 from benchmarks.torch_model_steps import MODELS as FIRST
 from benchmarks.torch_more_models import MORE
+from pebbler.joules.meter import EnergyMeter
+from pebbler.joules.power import CallWork, Work, measure_power
+from pebbler.run.torch.cost.cuda_work import CudaWork
+from pebbler.run.torch.cost.op_energy import meter_of
 from pebbler.run.torch.plan.planner import default_headroom
 from pebbler.run.torch.run import cuda_graphs
 from pebbler.solver.problem import Impossible
@@ -48,6 +56,11 @@ class Bench:
         training = self.training = MODELS[name](self.device, options.tiny)
         self.step: Callable[[], torch.Tensor] = lambda: training.step(training.model)
         self.state: Any = None
+        self.meter: EnergyMeter | None = None
+        if options.simulated_watts is not None:
+            self.meter = EnergyMeter([SimulatedCounter(options.simulated_watts)])
+        elif options.joules:
+            self.meter = meter_of(self.device)
         if options.any_memory:
             recorder = cuda_graphs.CudaGraphs.recorder
             cuda_graphs.CudaGraphs.recorder = lambda graphs, program, budget: recorder(graphs, program, None)  # type: ignore
@@ -71,7 +84,7 @@ class Bench:
         began = time.perf_counter()
         captured = pt.capture(self.step)
         captured = pt.fuse(captured) if kernels == "compiled" else captured
-        costs = pt.profile(captured)
+        costs = pt.profile(captured, **self.counted())
         profiled = time.perf_counter() - began
         for share in self.options.shares.split(","):
             budget: Any = None if share == "none" else int(float(share) * whole) or f"{100 * float(share):.0f}%"
@@ -82,18 +95,41 @@ class Bench:
                 about |= {"launching_ms": 1e3 * predicted[False].launching, "profile_s": profiled}
                 self.keep()
                 losses = self.losses(slow)
-                yield self.measured(slow, f"{what} planned") | about | {"predicted_ms": 1e3 * predicted[False].seconds}
+                yield self.measured(slow, f"{what} planned") | about | self.told(predicted[False])
                 self.put_back()
                 repeats = self.losses(slow) == losses  # kernels that add up in no fixed order do not
                 self.put_back()
                 ours = self.losses(fast)
-                row = self.measured(fast, f"{what} replayed") | about | {"predicted_ms": 1e3 * predicted[True].seconds}
+                row = (
+                    self.measured(fast, f"{what} replayed")
+                    | about
+                    | self.told(predicted[fast.replayed.startswith("replayed")])
+                )
                 row |= {"replayed": fast.replayed, "same": ours == losses, "repeats": repeats, "losses": [losses, ours]}
                 yield row | {"held": self.held(fast)}
                 del slow, fast
             except Exception as error:
                 traceback.print_exc()
                 yield {"model": self.name, "what": what, "failed": f"{type(error).__name__}: {error}"[:500]}
+
+    def counted(self) -> dict[str, Any]:
+        """Return what has ops measured with the energy counter, if steps are."""
+        if self.meter is None:
+            return {}
+        return {"energy": "measured", "meter": self.meter, "seconds": self.options.op_seconds}
+
+    def told(self, predicted: pt.StepEnergy) -> dict[str, Any]:
+        """Return what a row says of a prediction."""
+        joules = {"predicted_joules": predicted.joules} if self.meter is not None else {}
+        return {"predicted_ms": 1e3 * predicted.seconds} | joules
+
+    def joules(self, step: Callable[[], Any]) -> float | None:
+        """Return the joules of a step by the counter, idle power included."""
+        if self.meter is None:
+            return None
+        work: Work = CallWork(step) if self.device == "cpu" else CudaWork([step], self.device, recorded=False)
+        seconds = self.options.joule_seconds
+        return measure_power(work, self.meter, seconds=seconds, most_seconds=1.5 * seconds, settle=0.2).joules
 
     def made(self, captured: Any, costs: Any, budget: Any) -> tuple[Any, Any, dict[str, Any]]:
         """Return a plan as a step, call by call and recorded; with more headroom where it held too much, as `pt.step` does."""
@@ -172,7 +208,8 @@ class Bench:
             self.synchronize()
             times.append((time.perf_counter() - began) / (1 if self.options.tiny else STEPS))
         peak = torch.cuda.max_memory_allocated() if self.device != "cpu" else 0
-        return {"model": self.name, "what": what, "ms": 1e3 * min(times), "peak": peak, "setup_s": setup}
+        row = {"model": self.name, "what": what, "ms": 1e3 * min(times), "peak": peak, "setup_s": setup}
+        return row if self.meter is None else row | {"joules": self.joules(step)}
 
 
 def _on_host(values: dict[str, Any]) -> dict[str, Any]:
@@ -186,6 +223,9 @@ def shown(row: dict[str, Any]) -> str:
     cells = [f"{row['model']:10} {row['what']:24} {row['ms']:8.2f} ms  peak {row['peak'] / GIB:6.2f} GiB"]
     if row.get("predicted_ms"):
         cells.append(f"predicted {row['predicted_ms']:7.2f} ms, planned peak {row['plan_peak'] / GIB:.2f}")
+    if row.get("joules"):
+        told = f", predicted {row['predicted_joules']:.2f}" if row.get("predicted_joules") else ""
+        cells.append(f"{row['joules']:.2f} J{told}")
     if row.get("budget"):
         cells.append(f"budget {row['budget'] / GIB:.2f}")
     if row.get("held"):
@@ -211,6 +251,12 @@ def main() -> None:
     parser.add_argument(
         "--plain-pools", action="store_true", help="leave the allocator's settings alone while recording"
     )
+    parser.add_argument("--joules", action="store_true", help="measure the energy of ops and steps")
+    parser.add_argument(
+        "--op-seconds", type=float, default=15.0, help="for the ops of one model with one kind of kernels"
+    )
+    parser.add_argument("--joule-seconds", type=float, default=2.0, help="of a step's window, at least")
+    parser.add_argument("--simulated-watts", type=float, help="pretend that the device draws this: for trying out")
     parser.add_argument("--tiny", action="store_true", help="small sizes")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -248,7 +294,9 @@ def _compile_kernels() -> None:
 
 def _passed(options: argparse.Namespace) -> list[str]:
     passed = ["--variants", options.variants, "--shares", options.shares, "--time-limit", str(options.time_limit)]
-    flags = [name for name in ("tiny", "any_memory", "plain_pools") if getattr(options, name)]
+    passed += ["--op-seconds", str(options.op_seconds), "--joule-seconds", str(options.joule_seconds)]
+    passed += ["--simulated-watts", str(options.simulated_watts)] if options.simulated_watts is not None else []
+    flags = [name for name in ("tiny", "any_memory", "plain_pools", "joules") if getattr(options, name)]
     return [*passed, *(f"--{name.replace('_', '-')}" for name in flags)]
 
 

@@ -12,7 +12,13 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 pytest.importorskip("transformers")
 
+import torch
 from benchmarks.longest_sequence import FULL, LengthSearch, Point
+from benchmarks.torch_model_steps import llama_of
+
+from graph_rewrites import rewritten
+from pebbler.run.torch.backend.chunked_loss import chunk_losses
+from pebbler.run.torch.backend.mlp_tiles import tile_mlps
 
 ROOT = Path(__file__).parents[1]
 
@@ -72,3 +78,50 @@ def test_checkpointing_trains_longer_sequences_than_eager(tmp_path):
     longest = {row["variant"]: row["longest"] for row in rows if "longest" in row}
     assert longest["checkpoint"] > longest["eager"] > 128
     assert all(row["peak"] is None or row["peak"] <= 48 * 2**20 for row in rows if "peak" in row)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("parts", [1, 4])
+def test_nothing_is_made_that_grows_with_the_square_of_the_length(parts):
+    """Neither masks nor attention, in the model as it is and with a loss in chunks and MLPs in tiles."""
+    length, words, graphs = 1024, 512, []
+    training = llama_of("cpu", 2, 64, words, (1, length), plain=True)
+    ids = torch.randint(words, (1, length))
+
+    def rewrite(graph):
+        return [*chunk_losses(graph, lambda loss: parts), *tile_mlps(graph, lambda mlp: parts)]
+
+    run, said = rewritten(lambda ids: training.model(input_ids=ids, labels=ids).loss, rewrite, graphs)
+    run(ids).backward()
+    sizes = [n.meta["val"].numel() for g in graphs for n in g.nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+    assert len(graphs) == 2
+    assert len(said) == (3 if parts > 1 else 0)
+    assert max(sizes) == length * words // parts < length**2
+
+
+def test_the_plain_llama_computes_what_that_of_transformers_does():
+    ours, theirs = (llama_of("cpu", 2, 64, 128, (1, 16), plain).model.float() for plain in (True, False))
+    names = {
+        "table.weight": "model.embed_tokens.weight", "norm.weight": "model.norm.weight", "head.weight": "lm_head.weight",
+        "before": "input_layernorm", "between": "post_attention_layernorm", "query": "self_attn.q_proj",
+        "key": "self_attn.k_proj", "value": "self_attn.v_proj", "merge": "self_attn.o_proj", "gate": "mlp.gate_proj",
+        "up": "mlp.up_proj", "down": "mlp.down_proj",
+    }  # fmt: skip
+    known = theirs.state_dict()
+
+    def source(name):
+        if not name.startswith("layers."):
+            return known[names[name]]
+        _, layer, part, _ = name.split(".")
+        return known[f"model.layers.{layer}.{names[part]}.weight"]
+
+    ours.load_state_dict({name: source(name) for name in ours.state_dict()})
+    for layer in (*[n for one in ours.layers for n in (one.before, one.between)], ours.norm):
+        layer.eps = theirs.config.rms_norm_eps
+    ids = torch.randint(128, (1, 16))
+    found, expected = (model(input_ids=ids, labels=ids) for model in (ours, theirs))
+    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.loss, expected.loss)
+    ours.gradient_checkpointing_enable()
+    torch.testing.assert_close(ours(input_ids=ids, labels=ids).loss, found.loss)

@@ -38,8 +38,32 @@ def flattened(x, up, down):  # as transformers' Conv1D
     return functional.linear(functional.gelu(wide, approximate="tanh"), down)
 
 
-def check(function, count, rows=(3, 7)):
-    inputs = [torch.randn(*rows, 6, dtype=torch.float64, requires_grad=True), *weights(count)]
+def biased(x, up, down, first, second):
+    return x + functional.linear(functional.gelu(functional.linear(x, up, first)), down, bias=second)
+
+
+def conv1d(x, up, down, first, second):  # as transformers' Conv1D, whose biases are trained
+    wide = torch.addmm(first, x.view(-1, x.size(-1)), up.T).view(*x.shape[:-1], up.shape[0])
+    narrow = torch.addmm(second, functional.gelu(wide, approximate="tanh").view(-1, up.shape[0]), down.T)
+    return x * narrow.view(x.shape)
+
+
+def computed(x, up, down, first, second):
+    """Biases that are values of the graph, and the same one in two places."""
+    first = first * x.sum()
+    return functional.linear(
+        functional.linear(x, up, first).tanh() * functional.linear(x, up, first), down, second + second
+    )
+
+
+def biases(wide=10, width=6, trained=(True, True)):
+    torch.manual_seed(1)
+    shapes = zip((wide, width), trained, strict=True)
+    return [torch.randn(n, dtype=torch.float64, requires_grad=needs) for n, needs in shapes]
+
+
+def check(function, count, rows=(3, 7), more=()):
+    inputs = [torch.randn(*rows, 6, dtype=torch.float64, requires_grad=True), *weights(count), *more]
     wanted = gradients(function, inputs)
     compiled, said = rewritten(function, four)
     torch.testing.assert_close(gradients(compiled, inputs), wanted, rtol=1e-10, atol=1e-10)
@@ -49,6 +73,18 @@ def check(function, count, rows=(3, 7)):
 def test_gated_mlps_of_any_number_of_rows():
     assert check(gated, 3) == ["linear_2: an MLP of 21 rows in 4 tiles"]
     assert len(check(gated, 3, rows=(2,))) == 1  # fewer rows than tiles
+
+
+def test_biases_get_their_gradients_tile_by_tile():
+    assert check(biased, 2, more=biases()) == ["linear_1: an MLP of 21 rows in 4 tiles"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [biased, conv1d, computed])
+@pytest.mark.parametrize("trained", [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("rows", [(5,), (3, 7), (2, 3, 4)])
+def test_many_biases(function, trained, rows):
+    assert check(function, 2, rows, biases(trained=trained))
 
 
 @pytest.mark.slow
@@ -61,12 +97,14 @@ def test_many_shapes(function, count, rows):
 
 
 @pytest.mark.slow
-def test_autocast():
+@pytest.mark.parametrize("bias", [False, True])
+def test_autocast(bias):
     def cast(*inputs):
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            return gated(*inputs).float()
+            return (biased if bias else gated)(*inputs).float()
 
-    inputs = [x.float().detach().requires_grad_() for x in (torch.randn(64, 6), *weights())]
+    given = (torch.randn(64, 6), *(weights(2) + biases() if bias else weights()))
+    inputs = [x.float().detach().requires_grad_() for x in given]
     wanted = gradients(cast, inputs)
     compiled, said = rewritten(cast, four)
     found = gradients(compiled, inputs)
@@ -75,8 +113,13 @@ def test_autocast():
         assert (ours - theirs).norm() < 0.01 * theirs.norm()
 
 
-def trains_bias(x, up, down):
-    return functional.linear(torch.tanh(functional.linear(x, up, x.sum(0)[0] * up[:, 0])), down)
+def bias_of_rows(x, up, down):
+    """Adds another value to every row."""
+    return torch.addmm(x.detach()[:, :1].expand(-1, 6) * 2, torch.tanh(functional.linear(x, up)), down.T)
+
+
+def bias_of_one(x, up, down):
+    return torch.addmm(x.sum(0)[:1], torch.tanh(functional.linear(x, up)), down.T)
 
 
 def reads_inside(x, up, down):
@@ -105,7 +148,7 @@ def changes_rows(x, up, down):
 
 @pytest.mark.parametrize(
     "function",
-    [trains_bias, reads_inside, mixes_rows, two_sources, random_inside, changes_rows],
+    [bias_of_rows, bias_of_one, reads_inside, mixes_rows, two_sources, random_inside, changes_rows],
     ids=lambda f: f.__name__,
 )
 def test_what_is_not_surely_an_mlp_stays(function):
@@ -128,11 +171,11 @@ def test_the_number_of_tiles_follows_the_room():
 
 
 class Gated(nn.Module):
-    def __init__(self, width, wide):
+    def __init__(self, width, wide, bias):
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.gate, self.up = nn.Linear(width, wide, bias=False), nn.Linear(width, wide, bias=False)
-        self.down = nn.Linear(wide, width, bias=False)
+        self.gate, self.up = (nn.Linear(width, wide, bias=bias) for _ in range(2))
+        self.down = nn.Linear(wide, width, bias=bias)
 
     def forward(self, x):
         h = self.norm(x)
@@ -140,10 +183,11 @@ class Gated(nn.Module):
 
 
 @pytest.mark.slow
-def test_the_least_that_can_be_held_falls_by_half(monkeypatch):
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_least_that_can_be_held_falls_by_half(bias, monkeypatch):
     """With Inductor's kernels, measured: as little as is known without tiles, then with them."""
     torch.manual_seed(0)
-    model, x = nn.Sequential(Gated(32, 256), Gated(32, 256)), torch.randn(2048, 32)
+    model, x = nn.Sequential(Gated(32, 256, bias), Gated(32, 256, bias)), torch.randn(2048, 32)
     model(x).square().mean().backward()
     wanted = [p.grad.clone() for p in model.parameters()]
     held, found = [], graph_forms.find_mlps

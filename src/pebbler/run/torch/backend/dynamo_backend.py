@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.errors import InputError, quoted
 from pebbler.run.torch.backend.backend_options import BackendOptions
+from pebbler.run.torch.backend.chunked_loss import find_losses
 from pebbler.run.torch.backend.compiled_program import CompiledProgram, keep_graph
 from pebbler.run.torch.backend.dynamo_copies import copy_graph
 from pebbler.run.torch.backend.graph_forms import GraphForms
@@ -29,7 +30,13 @@ from pebbler.run.torch.backend.recompute_order import recompute_late
 from pebbler.run.torch.backend.scheduled_graph import NotScheduled, written_before
 from pebbler.run.torch.backend.scheduled_step import ScheduledStep
 from pebbler.run.torch.backend.sent_graphs import kept_order
-from pebbler.run.torch.backend.spare_gradients import LastLayers, NotRepeatable, SpareGradients, expects_nothing
+from pebbler.run.torch.backend.spare_gradients import (
+    LastLayers,
+    NotRepeatable,
+    SpareGradients,
+    drops_values,
+    expects_nothing,
+)
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
 from pebbler.run.torch.backend.step_meter import open_workspaces
 from pebbler.run.torch.backend.weight_watch import WeightWatch
@@ -38,7 +45,7 @@ from pebbler.run.torch.cost.costs import nearest_device
 __all__ = ["pebbler"]
 
 _LOG = logging.getLogger(__name__)
-_AGAIN = 0.02  # of the cost: what must be computed again before chunks of a loss are compared
+_AGAIN = 0.02  # of the cost: what must be computed again, and may be gained, before chunks of a loss are compared
 _Form = tuple[int, bool]  # a level, and whether operands of products may be copied to round sizes
 
 
@@ -97,6 +104,8 @@ class PlannedGraph:
             places = places if known.spare else []
         self.forms = GraphForms(options.budget, known.level if known is not None else 0)
         self._spare = SpareGradients(self._graph, places, self._expect_all) if places else None
+        if self._spare is not None and drops_values(gm.graph):
+            self._spare = LastLayers.of(self._spare)
         self._plans: dict[_Form, GraphFrontier] = {}  # of the forms that are compared before one is compiled
         self._partitioner.refuses = self._wants_other_form
         self._compiled = self._compile(gm, example_inputs)
@@ -189,6 +198,7 @@ class PlannedGraph:
             self._budget.compiled()
             self._weights.compiled(self._partitioner.read_again)
             self._plans.clear()
+            self._partitioner.planned.clear()
             return compiled
         except NotRepeatable:
             self._spare = LastLayers.of(self._spare) if self._spare is not None else None
@@ -218,7 +228,7 @@ class PlannedGraph:
         forms = [form for form in self._forms(frontier) if form not in self._plans]
         if fits:
             again = here == (0, True) and frontier.cost() > frontier.cost(0) * (1 + _AGAIN)
-            forms = [form for form in forms if form == (1, True) and again]
+            forms = [form for form in forms if form == (1, True) and again and self._promise(frontier) > _AGAIN]
         elif not forms and not self._least and not frontier.shared:
             self._begin_least()
             return True
@@ -231,6 +241,11 @@ class PlannedGraph:
                 return False
         self.forms.level, self._padding = forms[0]
         return True
+
+    def _promise(self, frontier: GraphFrontier) -> float:
+        """Return the part of its cost that a graph gains by chunks of its losses at best: if all logits took no room."""
+        room = (frontier.room or 0) + sum(loss.bytes for loss in find_losses(self._whole_graph))
+        return 1 - frontier.cost(frontier.within(room)) / max(frontier.cost(), 1e-30)
 
     def _price(self, frontier: GraphFrontier) -> tuple[int, float]:
         """Return the bytes that a plan holds too much, and what it costs: of two forms of a graph the lower is better."""

@@ -22,7 +22,7 @@ from pebbler.run.torch.backend.node_costs import (
     scratch_bytes,
 )
 from pebbler.run.torch.backend.node_kinds import node_kind, seeded_operators
-from pebbler.run.torch.backend.ordered_copy import COPY_AFTER
+from pebbler.run.torch.backend.ordered_copy import COPY_AFTER, SUM_ROWS
 from pebbler.run.torch.cost.costs import Device
 
 __all__ = ["JointStep", "runs_alike"]
@@ -142,7 +142,7 @@ def _is_fixed(node: fx.Node, kinds: Any) -> bool:
         return True  # a higher-order operator: nobody knows what is in it
     if str(node.meta.get("recompute")).endswith("MUST_SAVE"):
         return True
-    if target in seeded_operators() or target is COPY_AFTER:
+    if target in seeded_operators() or target in (COPY_AFTER, SUM_ROWS):
         return False
     seeded = (torch.Tag.nondeterministic_seeded in target.tags or kinds.is_random(node)) and not _draws_nothing(node)
     return bool(seeded or target.namespace not in ("aten", "prims") or target._schema.is_mutable)

@@ -1,20 +1,23 @@
 """MLPs in tiles of rows: the wide values between the widening and the narrowing layer exist for one tile at a time.
 
 Rows of an MLP know nothing of each other, so a graph with an MLP per tile computes the same; gradients of weights are sums over
-tiles. What is kept and what runs again is decided afterwards, tile by tile, as for every other value. MLPs whose biases are trained
-stay as they are: Inductor adds up the gradients of a bias over all tiles in one kernel, and holds what that reads until then.
+tiles. What is kept and what runs again is decided afterwards, tile by tile, as for every other value. The gradient of a bias is
+added up by an operator that runs alone, tile by tile: Inductor would do it for all tiles in one kernel, and hold what that reads
+until then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx
 
 from pebbler.run.torch.backend.graph_rows import is_cast, is_elementwise, is_layout, is_linear, shaped, undisturbed
 from pebbler.run.torch.backend.node_costs import all_bytes
+from pebbler.run.torch.backend.ordered_copy import SUM_ROWS
 
 __all__ = ["TiledMLP", "find_mlps", "tile_mlps"]
 
@@ -65,14 +68,18 @@ def _is_product(node: fx.Node) -> bool:
     return is_linear(node) or (node.target is torch.addmm and len(node.args) == 3 and not node.kwargs)
 
 
-def _trains_bias(product: fx.Node) -> bool:
-    """Return whether a product has a bias that wants a gradient."""
+def _bias(product: fx.Node) -> Any:
+    """Return the bias of a product, None where it has none."""
     if product.target is torch.addmm:
-        bias = product.args[0]
-    else:
-        bias = product.args[2] if len(product.args) > 2 else product.kwargs.get("bias")
-    value = shaped(bias)
-    return bias is not None and (value is None or value.requires_grad)
+        return product.args[0]
+    return product.args[2] if len(product.args) > 2 else product.kwargs.get("bias")
+
+
+def _is_plain(product: fx.Node) -> bool:
+    """Return whether a product adds nothing, or the same to every row."""
+    bias = _bias(product)
+    value, result = shaped(bias), shaped(product)
+    return bias is None or (value is not None and result is not None and value.shape == result.shape[-1:])
 
 
 def _operand(product: fx.Node) -> fx.Node | None:
@@ -83,7 +90,7 @@ def _operand(product: fx.Node) -> fx.Node | None:
 
 def _recognised(last: fx.Node) -> TiledMLP | None:
     wide, narrow = _operand(last), shaped(last)
-    if wide is None or narrow is None or _trains_bias(last) or shaped(wide).shape[-1] <= narrow.shape[-1]:  # type: ignore[union-attr]
+    if wide is None or narrow is None or not _is_plain(last) or shaped(wide).shape[-1] <= narrow.shape[-1]:  # type: ignore[union-attr]
         return None
     inside: set[fx.Node] = {last}
     sources: set[fx.Node] = set()
@@ -94,7 +101,7 @@ def _recognised(last: fx.Node) -> TiledMLP | None:
             continue
         if _is_product(node):
             operand = _operand(node)
-            if operand is None or _trains_bias(node):
+            if operand is None or not _is_plain(node):
                 return None
             sources.add(_rows_of(operand, inside))
         elif is_layout(node) or is_cast(node) or is_elementwise(node):
@@ -140,7 +147,7 @@ def _replace(graph: fx.Graph, mlp: TiledMLP, tiles: int) -> None:
             here = {mlp.source: graph.call_method("narrow", (flat, 0, start, min(size, mlp.rows - start)))}
             for node in mlp.nodes:
                 same = is_layout(node)
-                here[node] = here[node.args[0]] if same else graph.node_copy(node, lambda n, here=here: here.get(n, n))
+                here[node] = here[node.args[0]] if same else _copied(graph, node, here)
             parts.append(here[mlp.last])
         whole = graph.call_function(torch.cat, (parts,))
         new = graph.call_method("reshape", (whole, *shape))
@@ -148,3 +155,35 @@ def _replace(graph: fx.Graph, mlp: TiledMLP, tiles: int) -> None:
     mlp.last.replace_all_uses_with(new)
     for node in reversed(mlp.nodes):
         graph.erase_node(node)
+
+
+def _copied(graph: fx.Graph, node: fx.Node, here: dict[fx.Node, fx.Node]) -> fx.Node:
+    """Return a node for one tile; a bias that is trained gets its gradient beside the product."""
+    copied: fx.Node = graph.node_copy(node, lambda n: here.get(n, n))
+    bias = _bias(node) if _is_product(node) else None
+    if bias is None or not bias.meta["example_value"].requires_grad:
+        return copied
+    with graph.inserting_before(copied):
+        copied.replace_input_with(bias, graph.call_method("detach", (bias,)))
+    return graph.call_function(with_bias_gradient, (copied, bias))
+
+
+def with_bias_gradient(product: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Return a product as it is, whose gradient is summed over its rows for the bias that was added without one."""
+    result: torch.Tensor = _BiasGradient.apply(product, bias)
+    return result
+
+
+class _BiasGradient(torch.autograd.Function):  # type: ignore[misc]
+    """The gradient of a bias of one tile."""
+
+    @staticmethod
+    def forward(ctx: Any, product: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Return the product."""
+        ctx.dtype = bias.dtype
+        return product.view_as(product)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        """Return the gradient for the product, and its sum for the bias."""
+        return gradient, SUM_ROWS(gradient).to(ctx.dtype)

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache, partial, wraps
 from typing import Any
 
@@ -47,6 +48,15 @@ Choose = Callable[[float], list[fx.Node]]  # torch's choice for its budget
 
 class WantsOtherForm(Exception):
     """A graph's form that is not compiled: another one computes the same and holds less."""
+
+
+@dataclass(frozen=True)
+class _PlannedForm:
+    """The choice that a form of a graph would be compiled with: its graphs as Inductor has lowered them, and its schedule."""
+
+    place: int
+    written: list[WrittenGraph]
+    step: ScheduledStep | None
 
 
 # What decides instead of torch, in the thread that partitions for us.
@@ -90,6 +100,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         self.plans_anew = False  # whether what is known of a graph is to be left aside
         self.program: ScheduledStep | None = None  # of what was partitioned last
         self.written: list[WrittenGraph] = []  # its graphs as Inductor has lowered them
+        self.planned: dict[str, _PlannedForm] = {}  # by the keys of joint graphs, while forms of a graph are compared
         self.read_again: list[int] = []  # places of inputs that the last backward graph computes values of forward from
         self.looks = False  # whether the schedule alone is wanted
         self.repeatable = False  # whether a graph that does not do the same twice is to be refused
@@ -168,15 +179,22 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             made[frontier.place] = (*first, None)
             if frontier.room is not None:
                 settle_place(frontier, frontier.room, schedule)
+                if frontier.place in written:
+                    step = made[frontier.place][2]
+                    self.planned[frontier.key] = _PlannedForm(frontier.place, written[frontier.place], step)
                 if self.refuses(frontier):
                     raise WantsOtherForm
                 frontier.room = None
             if self.looks or frontier.place not in frontier.scheduled:
                 frontier.scheduled[frontier.place] = schedule(frontier.place)
-            forward, backward, self.program = made.get(frontier.place) or (*partition(self._chosen), None)
+            known = self.planned.get(frontier.key)
+            if frontier.place not in written and known is not None and known.place == frontier.place:
+                forward, backward, self.program, self.written = *partition(self._chosen), known.step, known.written
+            else:
+                forward, backward, self.program = made.get(frontier.place) or (*partition(self._chosen), None)
+                self.written = written.get(frontier.place, [])
             if self.looks:
                 raise WantsOtherForm
-            self.written = written.get(frontier.place, [])
         self.read_again = inputs_read_again(backward.graph)
         return forward, backward
 

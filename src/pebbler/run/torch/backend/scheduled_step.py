@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import fx
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
@@ -62,11 +63,16 @@ class ScheduledStep:
 
 
 def scheduled_step(
-    forward: ScheduledGraph, backward: ScheduledGraph, saved: Mapping[str, int], batch: Collection[str] = ()
+    forward: ScheduledGraph,
+    backward: ScheduledGraph,
+    saved: Mapping[str, int],
+    batch: Collection[str] = (),
+    passing: Collection[str] = (),
 ) -> ScheduledStep:
     """Return the plan of a step; what forward is given stays all the time, and some of it is the `batch`.
 
-    `saved` says for inputs of backward which output of forward they are.
+    `saved` says for inputs of backward which output of forward they are. Gradients of results stay until backward has ended, since
+    autograd keeps them for the hook that says so; those that are `passing` end when they have been read.
     """
     writer = _PlanWriter()
     first = {name: f"arg.{name}" if name in batch else f"given {name}" for name in forward.inputs}
@@ -84,8 +90,8 @@ def scheduled_step(
             tangents[name] = size
         given[name] = place or f"tangent {name}"
     writer.turn(given, tangents)
-    ends = writer.run("backward", backward, given, set(given.values()))
-    return writer.finish(ends)
+    mortal = {memory for name, memory in given.items() if name not in tangents or name in passing}
+    return writer.finish(writer.run("backward", backward, given, mortal))
 
 
 class _PlanWriter:
@@ -260,9 +266,22 @@ def schedule_step(
             back, other = schedule_graph(second, device, values, is_backward=True, static_input_idxs=fixed)
     try:
         batch = {node.name for place, node in enumerate(given) if place not in static}
-        return scheduled_step(ahead, back, saved, batch), [program, other]
+        return scheduled_step(ahead, back, saved, batch, _passing(second, saved)), [program, other]
     except Exception as error:  # an order of buffers that is not understood is no reason to refuse a model
         raise NotScheduled(f"its compiler's schedule is no plan ({type(error).__name__}: {error})") from error
+
+
+def _passing(backward: fx.GraphModule, saved: Collection[str]) -> list[str]:
+    """Return the gradients that nobody is expected to give, so that autograd fills in zeros: all but that of the one scalar result.
+
+    It hands them over in a list, of which backward may let go; in torch 2.11 it holds them to the end.
+    """
+    given = {n.name: n.meta.get("val") for n in backward.graph.find_nodes(op="placeholder") if n.name not in saved}
+    tangents = {name: x for name, x in given.items() if name.startswith("tangents") and isinstance(x, torch.Tensor)}
+    scalars = [name for name, x in tangents.items() if x.dim() == 0]
+    if len(scalars) != 1 or not hasattr(torch.autograd.Function, "boxed_grads_call"):
+        return []
+    return [name for name in tangents if name not in scalars]
 
 
 def copied(gm: fx.GraphModule) -> fx.GraphModule:

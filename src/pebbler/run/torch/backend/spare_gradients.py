@@ -8,7 +8,8 @@ are expected.
 Graphs that cannot be rerun, such as those with dropout, rerun only their last layers (`LastLayers`). Logits come from a linear
 layer of something far smaller. So the graph returns that operand too, and if a gradient comes back through the logits after all,
 the layer alone is run again: its operand's gradient goes into the graph's own backward, with the masks that were drawn. Where
-none comes, the price is a gradient of zeros for the operand.
+none comes, the price is a gradient of zeros for the operand. Outputs that do not come from such a layer, such as the last state of
+an encoder, are expected to get gradients, as torch expects it of all.
 """
 
 from __future__ import annotations
@@ -21,12 +22,21 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import functional
 
 from pebbler.run.torch.backend.dynamo_copies import copy_graph
 from pebbler.run.torch.backend.graph_rows import is_cast, is_elementwise, is_layout, is_linear, shaped, undisturbed
 from pebbler.run.torch.backend.joint_step import runs_alike
 
-__all__ = ["LastLayers", "NotRepeatable", "SpareGradients", "expects_nothing", "output_values", "refuse_unrepeatable"]
+__all__ = [
+    "LastLayers",
+    "NotRepeatable",
+    "SpareGradients",
+    "drops_values",
+    "expects_nothing",
+    "output_values",
+    "refuse_unrepeatable",
+]
 
 _SWITCHES = ("autocast", "grad_enabled", "grad_mode")
 
@@ -39,6 +49,22 @@ def refuse_unrepeatable(graph: fx.Graph) -> None:
     """Raise `NotRepeatable` where running the graph again would not give the same gradients."""
     if not runs_alike(graph):
         raise NotRepeatable
+
+
+def drops_values(graph: fx.Graph) -> bool:
+    """Return whether a graph of Dynamo's surely draws random numbers, which is known before it is traced; others may, too."""
+    return any(_drops(node) for node in graph.nodes)
+
+
+def _drops(node: fx.Node) -> bool:
+    if node.target is functional.scaled_dot_product_attention:
+        share = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
+        return isinstance(share, float) and share > 0
+    if node.target is not functional.dropout:
+        return False
+    told = dict(zip(("input", "p", "training"), node.args, strict=False)) | dict(node.kwargs)
+    share = told.get("p", 0.5)
+    return told.get("training", True) is True and isinstance(share, float) and share > 0
 
 
 def output_values(gm: fx.GraphModule) -> list[Any]:
@@ -174,14 +200,14 @@ class LastLayers(SpareGradients):
 
     @classmethod
     def of(cls, spare: SpareGradients) -> LastLayers | None:
-        """Return the same outputs' gradients by way of their last layers; None where one has no such layer."""
+        """Return the gradients of those outputs that have a last layer by way of it; None where none has."""
         gm = spare.graph
         values = output_values(gm)
-        layers = [_last_layer(values[place], gm.graph) for place in spare.places]
         if not spare.whole or any(_switches(node) for node in gm.graph.nodes):
             return None
-        found = [layer for layer in layers if layer is not None]
-        return cls(gm, spare.places, found, spare.missed) if len(found) == len(layers) else None
+        layers = {place: _last_layer(values[place], gm.graph) for place in spare.places}
+        found = {place: layer for place, layer in layers.items() if layer is not None}
+        return cls(gm, list(found), list(found.values()), spare.missed) if found else None
 
     def without(self) -> fx.GraphModule:
         """Return a copy of the graph that lets no gradient in through these outputs, and returns the layers' operands too."""
