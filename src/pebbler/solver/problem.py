@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pebbler.errors import InputError, PebblerError, RefutedBound
+from pebbler.errors import InputError, PebblerError, RefutedBound, quoted
 from pebbler.game.energy_scale import EnergyScale
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
@@ -69,6 +69,8 @@ class Problem:
         graph = graph if isinstance(graph, Graph) else load(graph)
         machine = find_machine(machine or ("red-blue" if graph.unit == "pebble" else "notes"))
         steady = graph.updates_params if steady is None else steady
+        if not isinstance(start or {}, Mapping):
+            raise InputError(f"start must name levels by tensor, such as {{'x': 'fast'}}, got {quoted(start)}")
         return cls(graph, machine.in_unit(graph.unit), steady, dict(start or {}), seed, threads)
 
     def start_choices(self) -> dict[int, list[int] | None]:
