@@ -18,6 +18,7 @@ from pebbler.referee.kernels.reachability import mark_reachable
 from pebbler.referee.pricing import cache_game
 from pebbler.solver.bounds import Bound, product_bounds
 from pebbler.solver.bounds.priced_room import cheapest_excess
+from pebbler.solver.bounds.ranked_starts import rank_costs
 from pebbler.solver.greedy_plans import GreedyPlanner
 from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.problem import Problem, Search
@@ -315,7 +316,11 @@ def cache_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
     floor_proof = "every op runs once, and no line lies higher than its storage is long"
     floor = _Floor(problem)
     if floor.ranked:  # what dies leaves the ranking, so a tensor may rise without being touched
-        return [Bound(problem.scale.lowered(float(floor.runs().sum())), floor_proof)]
+        best = Bound(problem.scale.lowered(float(floor.runs().sum())), floor_proof)
+        if seconds_left() <= 0 or (beyond := rank_costs(problem)) <= 0:
+            return [best]
+        found = problem.scale.lowered(float(floor.runs().sum()) + beyond)
+        return [Bound(found, f"{floor_proof}; start values stay in the ranking, above what they were touched after")]
     best = Bound(problem.scale.lowered(floor.total()), floor_proof)
     for level in range(len(problem.machine.level) - 1):
         extra = floor.extra(level)
