@@ -60,6 +60,30 @@ def test_a_search_that_has_time_left_goes_on(machine_name: str) -> None:
     assert 1.9 <= time.process_time() - began <= 1.1 * 2 + 1
 
 
+@pytest.mark.parametrize(("name", "machine_name"), [("ring", "lru-0.3"), ("wavefront", "lru-0.3")])
+def test_small_graphs_on_caches_are_searched_as_long_as_there_is_time_and_no_longer(
+    name: str, machine_name: str
+) -> None:
+    """All orders of some dozens of ops were tried for half as long again as the limit."""
+    shape = make_shape(name, 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", time.process_time)
+        for seconds in (0.2, 1.0):  # the first loads the kernels
+            began = time.process_time()
+            plan = solve(
+                shape.graph, machine_for(machine_name, shape), steady=False, tile="none", time_limit=seconds, threads=1
+            )
+    assert plan.status != "optimal"
+    assert 0.9 <= time.process_time() - began <= 1.1 + 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", ["lru-0.3", "recency-0.3"])
+@pytest.mark.parametrize("name", ["ring", "fft", "wavefront", "cholesky"])
+def test_limits_are_kept_on_some_dozens_of_ops(name: str, machine: str) -> None:
+    limited(name, machine, 24)
+
+
 def test_runs_that_make_values_again_and_again_end_in_time() -> None:
     """Nothing simple fits, and one greedy run after the other took seven seconds of three."""
     shape = make_shape("microbatches", 3_000)

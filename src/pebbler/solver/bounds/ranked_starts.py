@@ -1,4 +1,4 @@
-"""What reads must cost beyond their floor under `recency`, because start values never leave the ranking.
+"""The least cost of reads beyond their floor under `recency`: start values never leave the ranking.
 
 A value is touched, then start values are, then it is read: all of these lie above it at the read, unless the value was touched in
 between, which costs too. `docs/tiling.md` has the proof.
@@ -54,7 +54,7 @@ class _Ranks:
         return found
 
     def first_reads(self) -> Floats:
-        """Return per tensor what the first read of its start value costs beyond the floor: all before it lie above it."""
+        """Return, per tensor, the cost of the first read of its start value beyond the floor: all before it lie above it."""
         flow = self.problem.graph.dataflow
         begins = flow.start_value != NONE
         depth = np.cumsum(np.where(begins, flow.tensor_size, 0))
@@ -149,13 +149,14 @@ class _Ranks:
         return np.maximum(0, reach - size).astype(np.float64)
 
     def _again(self) -> Floats:
-        """Return what it costs to make a value again, a part of that where its maker makes several, and without what that reads."""
+        """Return the cost of making each value again: a part where the maker makes several, and without reads."""
         flow, capacity = self.problem.graph.dataflow, pricing.capacities(self.problem.machine)
         made, maker = flow.value_can_be_remade, flow.value_maker[flow.value_can_be_remade]
         fits = np.minimum(np.argmax(self.size[:, None] <= capacity[None, :], axis=1), len(capacity) - 1)
         found = np.full(flow.values, np.inf)
         found[made] = flow.op_cost[maker] / np.diff(flow.op_writes.start)[maker]
-        return found + self.size * pricing.prices(self.problem.machine, "write")[fits]
+        found += self.size * pricing.prices(self.problem.machine, "write")[fits]
+        return found
 
 
 def _per(cost: Floats, units: Floats) -> Floats:
