@@ -86,6 +86,8 @@ def is_exact(chain: Chain) -> bool:
     True
     """
     n = chain.length
+    if n > GENERAL_LENGTH:  # not every segment has a place in the tables
+        return False
     if len(set(chain.sizes[: n if chain.adjoint else n + 1])) > 1 or not grains(chain)[2]:
         return False
     stores, loads = set(chain.store[1:n]), set(chain.load[:n])
