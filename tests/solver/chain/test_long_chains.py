@@ -13,7 +13,7 @@ from naive_chain import naive_energy, play
 from pebbler.errors import InputError
 from pebbler.solver.chain import Chain, solve_general
 from pebbler.solver.chain import general as module
-from pebbler.solver.chain.general import as_if_alike, general_bound, general_recurrence
+from pebbler.solver.chain.general import as_if_alike, general_bound, general_recurrence, pieces_bound
 
 
 def unlike(
@@ -69,6 +69,22 @@ def test_nothing_is_called_optimal_beyond_the_tables_that_is_not(start, adjoint,
             continue
         solved = solve_general(chain)
         assert play(chain, solved.moves()) == solved.energy >= optimum >= solved.bound
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_no_schedule_costs_less_than_the_pieces_of_its_chain(length, monkeypatch):
+    monkeypatch.setattr(module, "GENERAL_LENGTH", length)
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        n, most = int(rng.integers(length + 1, 8)), int(rng.choice([1, 1, 3]))
+        sizes = tuple(rng.integers(1, most + 1, n + 1).tolist())
+        io = float(rng.choice([1.0, 3.0, 9.0, math.inf]))
+        forward, copies = (0.0, *rng.integers(0, 9, n).tolist()), tuple(io * size for size in sizes)
+        room = max(a + b for a, b in itertools.pairwise(sizes)) + int(rng.integers(0, 3))
+        chain = Chain(sizes, forward, (0.0,) * (n + 1), copies, copies, room, False, str(rng.choice(["fast", "both"])))
+        optimum, found = naive_energy(chain), pieces_bound(chain)
+        assert found is not None
+        assert found[0] <= optimum
 
 
 @pytest.mark.parametrize("length", [2, module.GENERAL_LENGTH])
