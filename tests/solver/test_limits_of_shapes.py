@@ -103,6 +103,17 @@ def test_some_hundreds_of_ops_cost_no_more_than_in_a_simple_order(name: str) -> 
     limited(name, "two-0.1", 700, 1.05)
 
 
+def test_orders_are_looked_for_where_program_order_is_best_in_the_last_level() -> None:
+    """A tree of sums on three levels was run in program order, half as dear again as depth first."""
+    shape = make_shape("tree", 2_047)
+    machine = machine_for("any-0.3", shape)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", time.process_time)
+        for seconds in (0.2, 1.5):  # the first loads the kernels
+            plan = solve(shape.graph, machine, steady=False, tile="none", time_limit=seconds, threads=1)
+    assert plan.energy <= 1.001 * textbook(shape, machine)[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*HUNDREDS, "fft", "wavefront", "stencil", "bitonic", "cholesky", "lstm"])
 def test_hundreds_of_ops_cost_no_more_than_in_a_simple_order(name: str) -> None:
