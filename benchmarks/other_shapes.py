@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable
 
+from benchmarks.applied_shapes import APPLIED
 from benchmarks.more_shapes import MORE
 from benchmarks.small_shapes import HUNDREDS
 from benchmarks.structured_graphs import SHAPES, Shape, blocks_of_two, fft_key
@@ -514,6 +515,7 @@ OTHERS: dict[str, Callable[[int, int], Shape]] = (
     }
     | MORE
     | HUNDREDS
+    | APPLIED
 )
 
 

@@ -18,10 +18,11 @@ from pebbler.referee.kernels.reachability import mark_reachable
 from pebbler.referee.pricing import cache_game
 from pebbler.solver.bounds import Bound, product_bounds
 from pebbler.solver.bounds.priced_room import cheapest_excess
+from pebbler.solver.bounds.ranked_starts import rank_costs
 from pebbler.solver.greedy_plans import GreedyPlanner
 from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.problem import Problem, Search
-from pebbler.solver.structure.order_search import OrderSearch, turn_length
+from pebbler.solver.structure.order_search import OrderSearch, Way, try_next, turn_length
 
 __all__ = ["LARGE_CACHE", "is_large_cache", "raise_and_rerun", "rerun_on", "reruns_pay", "solve_large_cache"]
 
@@ -35,8 +36,10 @@ _SHARES = (
 )  # of the room above a boundary: a cache holds dead lines too, and not what one would choose
 _KEEN = (0.5, 1.0, 0.0)
 _CARE = (0.0, 1.0)
-_STARTS = 0.3  # of the time, for orders from the start
+_STARTS = 0.15  # of the time, for reruns in program order
 _ORDERS = 0.5  # of the time, until orders from structure have been looked at
+_NEAR = 1.1  # times as much as with reruns, up to which orders without them are looked for
+_FAR = 2.0  # times as much as with reruns, at which orders without them get less of that
 _IDLE = 3  # rounds without a gain after which a search that has other things to do ends
 _SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
 
@@ -114,19 +117,26 @@ class _RerunSearch:
         """Try settings in program order, the best of them in other orders, then variations of the best."""
         problem, plain = self.problem, np.ones(len(self.problem.graph.ops))
         began, limit = self.search.elapsed, self.seconds_left()
-        orders = [np.arange(len(problem.graph.ops))]
-        for share, keen, care, planner in product(_SHARES, _KEEN, _CARE, self.planners):
-            if self._over() or self.search.elapsed - began > _STARTS * limit:
-                break
-            self.attempt(planner, orders[0], RerunSetting(share, keen, care, plain, problem.seed))
-            if self.offering == 0.0:
-                self.offer()
+        orders, settings = [np.arange(len(problem.graph.ops))], product(_SHARES, _KEEN, _CARE, self.planners)
+
+        def start(end: float) -> None:
+            while not self._over() and self.search.elapsed <= end and (one := next(settings, None)) is not None:
+                share, keen, care, planner = one
+                self.attempt(planner, orders[0], RerunSetting(share, keen, care, plain, problem.seed))
+                if self.offering == 0.0:
+                    self.offer()
+
+        start(began + _STARTS * limit)
         if not self._over():
             self.order(began + _ORDERS * limit)
+            if self._without_reruns_is_far():
+                start(self.search.elapsed + _STARTS * limit)
         orders = orders if self._over() else start_orders(problem.graph)
         for order in orders[1:]:
             if (energy := float(price(self.game, order))) < min(self.energy, self.search.energy):
                 self.energy, self.sequence = energy, order
+            if self.orders is not None:  # stretches of it are reordered from here on
+                self.orders.offer(order)
             if self.best is not None and not self._over():
                 self.attempt(self.best[0], order, self.best[2])
             if self._over():
@@ -139,8 +149,11 @@ class _RerunSearch:
         """Look for orders from the structure of the graph, then make reruns in the best of them."""
         rooms = np.cumsum(pricing.capacities(self.problem.machine)[:-1]).astype(np.float64)
 
+        sooner = self.search.elapsed + 0.3 * (end - self.search.elapsed)
+
         def seconds_left() -> float:
-            return min(self.seconds_left() - 2 * self.offering, end - self.search.elapsed)
+            until = sooner if self._without_reruns_is_far() else end
+            return min(self.seconds_left() - 2 * self.offering, until - self.search.elapsed)
 
         def energy(order: Ints, bound: float) -> float:
             return float(price(self.game, order))
@@ -149,6 +162,10 @@ class _RerunSearch:
         self.orders = OrderSearch(flow, rooms.tolist(), energy, seconds_left, self.problem.seed)
         self.orders.explore()
         self._take_order()
+
+    def _without_reruns_is_far(self) -> bool:
+        """Return whether orders from structure are far from what reruns have come to."""
+        return self.orders is not None and self.orders.price > _FAR * self.energy
 
     def _take_order(self) -> None:
         """Keep the best order from structure, and try reruns in it."""
@@ -172,24 +189,42 @@ class _RerunSearch:
         self.offer()
 
     def alternate(self) -> None:
-        """Alternate between changes of the order and of the assumed costs of reruns until time is up or nothing improves."""
-        idle, offered = 0, self.search.elapsed
+        """Alternate between changes of the order and of the assumed costs of reruns until time is up or nothing improves.
+
+        A patient search gives each the more seconds the more it gains in one; otherwise both have as many turns.
+        """
+        idle, offered, tries = 0, self.search.elapsed, turn_length(self.problem.graph.dataflow.ops)
+
+        def turn(change: Callable[[int], object]) -> Way:
+            def run() -> float:
+                began = self.search.elapsed
+                change(tries)
+                return self.search.elapsed - began if self.patient else 1.0
+
+            return Way(run)
+
+        reorder, vary = turn(self.reorder), turn(self.vary)
         while not self.search.done:
             if self._over():
                 self.search.cut_off = True
                 return
-            if idle >= _IDLE and not self.patient:
+            if idle >= 2 * _IDLE and not self.patient:
                 return
-            before, tries = self.energy, turn_length(self.problem.graph.dataflow.ops)
-            if self.orders is not None and self.orders.price <= 1.1 * self.energy:
-                self.orders.seconds_left = lambda: self.seconds_left() - 2 * self.offering
-                if self.orders.improve(tries):
-                    self._take_order()
-            self.vary(tries)
+            before, orders = self.energy, self.orders
+            ways = [reorder] if orders is not None and orders.price <= _NEAR * self.energy else []
+            ways += [vary] if self.best is not None or not ways else []
+            try_next(ways, lambda: min(self.energy, self.search.energy))
             idle = 0 if self.energy < before else idle + 1
             if self.search.elapsed - offered > 1 + 10 * self.offering:
                 self.offer()
                 offered = self.search.elapsed
+
+    def reorder(self, tries: int) -> None:
+        """Reorder stretches of the best order without reruns, and try reruns in what gets cheaper."""
+        assert self.orders is not None
+        self.orders.seconds_left = lambda: self.seconds_left() - 2 * self.offering
+        if self.orders.improve(tries):
+            self._take_order()
 
     def _over(self) -> bool:
         return self.search.done or self.seconds_left() <= 2 * self.offering
@@ -315,7 +350,11 @@ def cache_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
     floor_proof = "every op runs once, and no line lies higher than its storage is long"
     floor = _Floor(problem)
     if floor.ranked:  # what dies leaves the ranking, so a tensor may rise without being touched
-        return [Bound(problem.scale.lowered(float(floor.runs().sum())), floor_proof)]
+        best = Bound(problem.scale.lowered(float(floor.runs().sum())), floor_proof)
+        if seconds_left() <= 0 or (beyond := rank_costs(problem)) <= 0:
+            return [best]
+        found = problem.scale.lowered(float(floor.runs().sum()) + beyond)
+        return [Bound(found, f"{floor_proof}; start values stay in the ranking, above what they were touched after")]
     best = Bound(problem.scale.lowered(floor.total()), floor_proof)
     for level in range(len(problem.machine.level) - 1):
         extra = floor.extra(level)

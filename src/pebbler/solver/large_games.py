@@ -315,10 +315,15 @@ class _GreedySolver:
 
     def order(self, planner: Planner) -> None:
         """Look for orders from the structure of the graph, and run the best of them."""
-        alone = len(planner.game.capacity) == 1
         game = RecomputeProblem.of(self.problem) if len(self.problem.machine.level) == 1 else None
-        if alone and game is None:
-            return  # all operands in the last level, where nothing has to leave
+        planners = [planner]
+        if game is None and len(planner.game.capacity) == 1:
+            # In the last level nothing has to leave, so its price knows no order; but what can be lifted depends on it.
+            bounded = [one for one in _planners(self.problem) if len(one.game.capacity) > 1]
+            if not bounded:
+                return
+            planner = bounded[0]
+            planners.insert(0, planner)
         room, ends = float(planner.game.capacity[0]), self.search.elapsed + _SHARE * self.seconds_left()
 
         def price(order: Ints, bound: float) -> float:
@@ -351,9 +356,9 @@ class _GreedySolver:
                 orders.improve(12 * turn_length(flow.ops))
             if orders.price == 0:
                 self.search.offer(game.moves(orders.best))
-        for setting in _ORDERED:
+        for one, setting in product(planners, _ORDERED):
             if not self.search.done and self.seconds_left() > 0:
-                self.attempt(planner, orders.best, setting)
+                self.attempt(one, orders.best, setting)
 
     def insist(self, planner: Planner) -> None:
         """Go on looking for a plan where none has been found, as long as there is time: orders that need less, then reruns."""

@@ -214,6 +214,14 @@ def _reruns_pay(case: Case) -> bool:
     return not case.large and reruns_pay(case.problem, as_it_is=case.as_it_is)
 
 
+def _reruns_remain(case: Case) -> bool:
+    """Return whether sequences with reruns are varied as long as there is time: where they are not all searched before."""
+    from pebbler.solver.tiling.run_search import fits_runs
+
+    few = case.ops <= 1 or fits_runs(case.problem) or case.problem.machine.management == "recency"
+    return _reruns_pay(case) or (case.as_it_is and not case.explicit and not case.large and not few)
+
+
 def _order_large_cache(search: Search, case: Case, left: Left) -> None:
     from pebbler.solver.large_caches import solve_large_cache
 
@@ -485,7 +493,7 @@ METHODS = (
     Method("orders and tilings", lambda case: _cache(case) and not case.large, _tile, needs="a limit", always=True,
            kernels=_tile_kernels, again=_search_orders_again, transforms=True),
     Method("single runs", lambda case: _cache(case) and not case.large, _offer_single_runs, needs="a limit", always=True),
-    Method("reruns on caches, to the end", lambda case: _cache(case) and _reruns_pay(case), _rerun_on, kernels=_rerun_kernels),
+    Method("reruns on caches, to the end", lambda case: _cache(case) and _reruns_remain(case), _rerun_on, kernels=_rerun_kernels),
     Method("tilings, quickly", lambda case: case.explicit and case.tiled and not case.as_it_is and case.quick, _tile,
            needs="a limit", always=True, transforms=True),
     Method("tilings", lambda case: case.explicit and case.tiled and not case.as_it_is and not case.quick, _tile,

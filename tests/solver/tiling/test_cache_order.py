@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from fractions import Fraction
 
@@ -21,7 +22,7 @@ from pebbler.referee.programs.order_floors import order_bound
 from pebbler.referee.rows.task import Task
 from pebbler.referee.verify import verify
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.cache_order import best_order, op_floors
+from pebbler.solver.tiling.cache_order import best_order, next_share, op_floors
 from pebbler.solver.tiling.list_order import nearest_first
 from pebbler.solver.tiling.node_graph import NodeGraph
 
@@ -93,3 +94,17 @@ def test_a_limit_ends_the_search_without_a_proof() -> None:
     best = best_order(Problem.of(pb.workloads.note_mlp(), pb.machine("notes")), limit=10)
     assert not best.proven
     assert best.energy <= 12743390
+
+
+def test_attempts_fit_into_the_time_and_leave_little_of_it() -> None:
+    """Each attempt took four times as long as the one before, whatever was left: six seconds of four."""
+    rng = random.Random(5)
+    for _ in range(500):
+        seconds, limit = 10 ** rng.uniform(-6, -3), rng.uniform(1.0, 60.0)
+        share, used = 2_500, 0.0
+        while share and used < limit:
+            used += share * seconds * rng.uniform(0.9, 1.0)
+            share = next_share(share, seconds, limit - used)
+        if 2_500 * seconds < limit:
+            assert 0.35 * limit <= used <= 1.001 * limit
+    assert next_share(2_500, 1e-4, math.inf) == next_share(2_500, 0.0, 1.0) == 10_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ __all__ = [
     "general_bound",
     "general_recurrence",
     "is_exact",
+    "pieces_bound",
     "search_small",
     "search_tight",
 ]
@@ -34,8 +36,9 @@ SEARCHED, SEARCHED_ADJOINT = 9, 8
 RED_SETS = 2_000_000
 # Work of the recurrence: segments x units of memory (narrow search) or x their splits too (every split tried).
 NARROW, THOROUGH, CELLS, FINEST = 50_000_000, 400_000_000, 400_000_000, 2000
-# Of the bound: segments x pebbles.
-EXACT = 200_000_000
+# Of the bound: segments x pebbles; and those of a second.
+EXACT, CELLS_PER_SECOND = 200_000_000, 15_000_000
+PIECES_SECONDS = 10.0  # of bounds on the pieces of a chain that is too long for tables
 # Nodes x nodes up to which a chain whose nodes are alike is tried as a bound beside the better one.
 SHORT = 1_000_000
 # Over chosen nodes: grains of memory; nodes x band^2 x grains, and the longest band that is of use.
@@ -86,6 +89,8 @@ def is_exact(chain: Chain) -> bool:
     True
     """
     n = chain.length
+    if n > GENERAL_LENGTH:  # not every segment has a place in the tables
+        return False
     if len(set(chain.sizes[: n if chain.adjoint else n + 1])) > 1 or not grains(chain)[2]:
         return False
     stores, loads = set(chain.store[1:n]), set(chain.load[:n])
@@ -256,24 +261,50 @@ def general_bound(
     >>> general_bound(chain, 14.0)[0]
     14.0
     """
-    held = held_nodes_bound(chain, energy, remaining) if chain.length <= GENERAL_LENGTH else None
-    if held is not None and (held[0] >= energy or chain.length**2 > SHORT):
+    long = chain.length > GENERAL_LENGTH
+    held = pieces_bound(chain, remaining) if long else held_nodes_bound(chain, energy, remaining)
+    if held is not None and (held[0] >= energy or (chain.length**2 > SHORT and not long)):
         return held
-    if remaining() <= 0:
-        return held or _come_back_bound(chain)
-    alike = alike_bound(chain)
+    if held is None and remaining() <= 0:
+        return _come_back_bound(chain)
+    alike = alike_bound(chain, remaining)
     return alike if held is None or alike[0] > held[0] else held
 
 
-def alike_bound(chain: Chain) -> tuple[float, str]:
+def pieces_bound(chain: Chain, remaining: Callable[[], float] = lambda: math.inf) -> tuple[float, str] | None:
+    """Return the sum of bounds on pieces of a chain by nodes alike, each with all of fast memory and its first node beside that.
+
+    None for adjoint chains, and where there is no time for pieces of some steps.
+
+    >>> chain = Chain((1,) * 9, (0,) + (2,) * 8, (0,) * 9, (9,) * 9, (9,) * 9, fast=3)
+    >>> pieces_bound(chain)[0], alike_bound(chain)[0]
+    (30.0, 58.0)
+    """
+    n, seconds = chain.length, min(remaining(), PIECES_SECONDS)
+    steps = int(min(n, GENERAL_LENGTH, seconds * CELLS_PER_SECOND / (n * (2 + _together(chain)))))
+    if chain.adjoint or steps < 2:
+        return None
+    total = chain.load[0] if chain.start == "slow" else 0.0
+    for low, high in itertools.pairwise(np.linspace(0, n, -(-n // steps) + 1).astype(int).tolist()):
+        here, forward = slice(low, high + 1), (0.0, *chain.forward[low + 1 : high + 1])
+        zero, fast = (0.0,) * len(forward), chain.fast + chain.sizes[low]
+        total += alike_bound(Chain(chain.sizes[here], forward, zero, chain.store[here], chain.load[here], fast))[0]
+    return total, "pieces of the chain, each with all of fast memory, and solved with nodes alike (docs/chains.md)"
+
+
+def _together(chain: Chain) -> int:
+    """Return the number of nodes that can be red together, at most."""
+    counted = chain.sizes[: chain.length] if chain.adjoint else chain.sizes
+    return int(np.searchsorted(np.cumsum(np.sort(np.array(counted))), chain.fast, side="right"))
+
+
+def alike_bound(chain: Chain, remaining: Callable[[], float] = lambda: math.inf) -> tuple[float, str]:
     """Return a bound by a chain that costs no more and has one size, one store and one load.
 
     Every schedule stays legal when nodes shrink and prices fall. So take as many nodes as can ever be red together, the cheapest
     store and load for all, and forward steps that cost no more than these: that chain the recurrence solves exactly.
     """
     n = chain.length
-    counted = chain.sizes[:n] if chain.adjoint else chain.sizes
-    together = int(np.searchsorted(np.cumsum(np.sort(np.array(counted))), chain.fast, side="right"))
     store = min(chain.store[1:n], default=math.inf)
     load = min(chain.load[:n])
     forward = list(chain.forward)
@@ -286,11 +317,11 @@ def alike_bound(chain: Chain) -> tuple[float, str]:
         (0.0,) * (n + 1),
         (first, *(store,) * n),
         (load,) * (n + 1),
-        max(together, 0 if chain.adjoint else 2),
+        max(_together(chain), 0 if chain.adjoint else 2),
         chain.adjoint,
     )
     saved = math.fsum(chain.forward[1 : chain.last + 1]) - math.fsum(forward[1 : chain.last + 1])
-    least = uniform_recurrence(relaxed)[0] if relaxed.is_uniform else _least(relaxed)
+    least = uniform_recurrence(relaxed)[0] if relaxed.is_uniform else _least(relaxed, remaining)
     start = chain.load[0] if chain.start == "slow" else 0.0
     again = _come_back_bound(chain)
     if again[0] > saved + least + start:
@@ -328,10 +359,10 @@ def come_back(chain: Chain) -> float:
     return float(np.sum(worth[order] * (1.0 - part)))
 
 
-def _least(chain: Chain) -> float:
+def _least(chain: Chain, remaining: Callable[[], float]) -> float:
     n = chain.length
     fast = min(chain.fast, n + 1)
-    if fast * n * n > EXACT:
+    if fast * n * n > min(EXACT, CELLS_PER_SECOND * remaining()):
         return float(chain.prefix()[chain.last])
     return _solve_all(chain, np.ones(n + 1, np.int64), fast, thorough=False, splits=False)[0]
 

@@ -36,7 +36,7 @@ _CUTS = (
     Cutting(0.3, 0.7, 1.0, 0.3, 0.6, 1.0),
 )
 _WALKS = 5  # of `simple_orders`
-_SHORTEST = 32  # stretches that are ordered anew
+_SHORTEST = 32  # stretches that are ordered anew; graphs as small are run in blocks as a whole
 _LONGEST = 1024  # of those that are annealed
 _ROUNDS, _ROUNDS_PER_OP, _HEAT = 100_000, 5, 0.5  # ops that run in annealing a stretch, and its heat at most
 _LENIENT = 0.001  # how much more than the best an order may cost to go on from it
@@ -145,8 +145,10 @@ class OrderSearch:
         self.islands = self.idle = 0  # islands before this one, and orders that brought nothing to it
         self.useful: list[Key] = []  # what made stretches cheaper last
         self.nearby = nearby
-        ways = [self._cut, self._run_in_blocks, self._run_all_in_blocks]
-        ways += [self._cut_strips] * bool(self.rooms) + [self._anneal] * (nearby is not None)
+        ways = [self._run_all_in_blocks]
+        if flow.ops > _SHORTEST:
+            ways = [self._cut, self._run_in_blocks, *ways]
+            ways += [self._cut_strips] * bool(self.rooms) + [self._anneal] * (nearby is not None)
         self.ways = [Way(way) for way in ways]
 
     def offer(self, order: Ints) -> bool:
@@ -230,7 +232,7 @@ class OrderSearch:
         """
         before = self.price
         self.now, self.price_now = self.best, self.price
-        for _ in range(tries if self.flow.ops > _SHORTEST else 0):
+        for _ in range(tries if self.flow.ops > 1 else 0):
             if self.price <= 0 or self.seconds_left() <= 1.5 * self.longest:
                 break
             began = time.monotonic()

@@ -6,6 +6,7 @@ rounds from which fewer and fewer go on.
 
 from __future__ import annotations
 
+import sys
 from typing import Literal
 
 from pebbler.game.moves import Moves
@@ -28,6 +29,7 @@ _LARGE_GAP = 0.25  # from where on the bound has more to gain than the plan
 _QUICK_WORK = 3_000
 _PATIENT = 20  # times the work on ranges, where there is time for it
 _CLOSE = 0.01  # a gap that better plans close sooner than better bounds
+_ORDERS, _RUNS = 2_000_000, 4_000_000  # beginnings of orders, and of sequences of runs, without a time limit
 MOST_EXACT = 40  # ops; above this there are too many orders even for the smallest graphs
 
 
@@ -106,23 +108,35 @@ def solve_orders(search: Search) -> None:
     bound = found.value
     if len(graph.ops) > MOST_EXACT:
         return
-    best = best_order(problem, enough=bound, seconds_left=lambda: 0.5 * search.remaining)
+    ranked = problem.machine.management == "recency"
+    share = (
+        0.5 if ranked or fits_runs(problem) else 1.0
+    )  # of the time that is left: what runs again is searched after it
+    best = best_order(
+        problem, enough=bound, limit=_most(search, _ORDERS), seconds_left=lambda: share * search.remaining
+    )
     search.offer(Moves.computes(graph, problem.machine, best.order))
     flow, floors = graph.dataflow, op_floors(graph, problem.machine)
     rerun = floors[flow.op_can_rerun].min(initial=float("inf"))
     if best.proven and bound + float(rerun) >= best.energy:
         search.raise_bound(search.energy, "all orders searched; running any op twice costs more than it can gain")
-    elif problem.machine.management == "recency" and not search.done:
+    elif ranked and not search.done:
         solve_reruns(search, best.order)
     elif fits_runs(problem) and not search.done and search.remaining > 0:
         _solve_runs(search, best)
     search.cut_off |= not best.proven and search.remaining == 0
 
 
+def _most(search: Search, prefixes: int) -> int:
+    """Return the number of prefixes to search at most: with a time limit, as many as there is time for."""
+    return prefixes if search.time_limit is None else sys.maxsize
+
+
 def _solve_runs(search: Search, best: BestOrder) -> None:
     """Search all sequences of runs of a small graph on LRU caches, from the best order."""
     problem = search.problem
-    found = best_runs(problem, best.order, best.energy, seconds_left=lambda: 0.5 * search.remaining)
+    limit = _most(search, _RUNS)
+    found = best_runs(problem, best.order, best.energy, limit=limit, seconds_left=lambda: search.remaining)
     search.offer(Moves.computes(problem.graph, problem.machine, found.order))
     if found.proven:
         search.raise_bound(found.energy, f"all sequences of runs searched, {found.prefixes:,} of their beginnings")

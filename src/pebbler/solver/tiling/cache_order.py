@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,10 +21,11 @@ from pebbler.solver.tiling.kernels.order_walk import begin_walk
 from pebbler.solver.tiling.list_order import nearest_first
 from pebbler.solver.tiling.node_graph import NodeGraph
 
-__all__ = ["BestOrder", "best_order", "op_floors"]
+__all__ = ["BestOrder", "best_order", "next_share", "op_floors"]
 
 _MOST_BITS = 21  # of the table of states met: 48 MiB
 _FIRST_SHARE = 2_500  # prefixes of the first attempt; each further one gets four times as many
+_AGAIN = 1.5  # times as many as before, for which an attempt is worth while
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,28 @@ def best_order(
     best = candidates[pick].copy()
     floors, share, reason, prefixes = op_floors(graph, machine), _FIRST_SHARE, ~DONE, 0
     # The search starts anew with a larger share, so that the time is looked at now and then; a better order prunes more.
-    while reason != DONE and energy > enough and share <= limit and seconds_left() > 0:
+    while reason != DONE and energy > enough and 0 < share <= limit and seconds_left() > 0:
+        began = time.monotonic()
         walk = begin_walk(np.diff(flow.before.start), flow.after.start, flow.after.items, floors)
         met = StatesMet.room(min(_MOST_BITS, (4 * share).bit_length()))
         energy, reason, count = all_orders(game, walk, best, energy, problem.scale.rounding, share, met)
         prefixes += count
-        share *= 4
+        share = next_share(share, (time.monotonic() - began) / count, seconds_left())
     return BestOrder(best, float(energy), reason == DONE or energy <= enough, prefixes)
+
+
+def next_share(share: int, seconds: float, left: float) -> int:
+    """Return the number of prefixes of the next attempt, of which each takes so many seconds; 0 where hardly more than now fit.
+
+    It is four times as many, or all that there is time for where that leaves none for a third attempt.
+
+    >>> next_share(1_000, 0.001, 100.0), next_share(1_000, 0.001, 5.0), next_share(1_000, 0.001, 1.2)
+    (4000, 5000, 0)
+    """
+    fit = left / seconds if seconds > 0 else math.inf
+    if fit < _AGAIN * share:
+        return 0
+    return 4 * share if fit >= 4 * (1 + _AGAIN) * share else int(fit)
 
 
 def op_floors(graph: Graph, machine: Machine) -> Floats:

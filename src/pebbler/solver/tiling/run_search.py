@@ -9,6 +9,7 @@ state that was met before at no higher price is left. There are only so many sta
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -20,7 +21,7 @@ from pebbler.referee.programs.order_floors import order_floors
 from pebbler.referee.touches import touches_of_ops
 from pebbler.solver.kernels.state_table import StatesMet
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.cache_order import BestOrder, op_floors
+from pebbler.solver.tiling.cache_order import BestOrder, next_share, op_floors
 from pebbler.solver.tiling.kernels.cache_exact import DONE, RunChoices, all_runs
 
 __all__ = ["best_runs", "fits_runs", "last_chances"]
@@ -65,7 +66,8 @@ def best_runs(
     choices, ops = _choices(problem), problem.graph.dataflow.ops
     best, proven, prefixes = order, False, 0
     share, most, longest = _FIRST_SHARE, 1, _LONGEST * ops
-    while share <= limit and seconds_left() > 0:
+    while 0 < share <= limit and seconds_left() > 0:
+        began = time.monotonic()
         met = StatesMet.room(min(_MOST_BITS, (4 * share).bit_length()))
         found = np.zeros(longest, np.int64)
         energy, reason, blocked, length, count = all_runs(
@@ -83,7 +85,7 @@ def best_runs(
             break
         else:
             most = longest - ops
-            share *= 4
+            share = next_share(share, (time.monotonic() - began) / count, seconds_left())
     return BestOrder(best, float(energy), proven, prefixes)
 
 
