@@ -64,6 +64,25 @@ def test_results_beside_their_operands_fit_as_well() -> None:
     assert judgement.energy == annealing.best < layout.energy
 
 
+@pytest.mark.parametrize("seed", [*range(4, 7), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(7, 60))])
+def test_results_beside_their_operands_fit_into_few_places(seed: int) -> None:
+    """Of two terms that are added the one made first is updated, which lives shorter; it was forgotten that they change roles."""
+    rng = np.random.default_rng(seed)
+    sizes = (3, 3, 3) if seed < 7 else tuple(int(x) for x in rng.integers(2, 6, 3))
+    room = (1, 3) if seed < 7 else rng.integers(1, 5, 2).tolist()
+    prices = (1, 2, 3) if seed < 7 else sorted(rng.choice(9, 3, replace=False) + 1)
+    near = tuple(Level(f"d{i}", int(prices[i]), 0, capacity=int(room[i])) for i in range(2))
+    few = Machine("few", "element", (*near, Level("far", int(prices[2]), 0)), operands="any")
+    problem, layout, annealing = annealed(sizes, ("kij", "ijk", "jki", "ikj")[seed % 4], few)
+    annealing.run(20_000, heat := (3.0, 0.5, 0.1)[seed % 3], heat / 2, seed, Reach(8, 64, 12))
+    found = annealing.layout(problem)
+    for _ in range(2):
+        judgement = check(found.plan(problem))
+        assert judgement.legal, judgement
+        assert found.energy <= judgement.energy <= 1.5 * layout.energy  # values in each other's way take a detour
+        found.exchange()
+
+
 def test_an_annealing_goes_on_from_its_own_plan() -> None:
     problem, _, annealing = annealed((3, 3, 3), "kij")
     annealing.run(20_000, 0.6, 0.1, 7, Reach(8, 64, 12))

@@ -16,7 +16,7 @@ from pebbler.extras.layout.level_exchange import MOST_SWEEPS, can_exchange, exch
 from pebbler.game.plan import Plan
 from pebbler.solver.problem import Problem
 
-__all__ = ["Layout", "Left", "endless"]
+__all__ = ["Layout", "Left", "endless", "far_routes"]
 
 _RATES = (1.0, 0.7, 0.0)  # at which prices of room count when values are first routed
 _FAST, _SLOW = 0.5, 0.03  # factors by which prices change in the first and in the last round
@@ -67,7 +67,7 @@ class Layout:
             if energy >= 0 and (best is None or energy < best[0]):
                 best = energy, found
         if best is None:  # what was routed first is in the way of what waits where it starts
-            layout = cls(problem, game, bound, toll, _far_routes(game), np.inf)
+            layout = cls(problem, game, bound, toll, far_routes(game), np.inf)
             layout.improve(1, seed=0)
             return layout
         return cls(problem, game, bound, toll, best[1], best[0])
@@ -136,7 +136,7 @@ def _priced(game: LayoutGame, price: Floats, rounds: int, left: Left) -> tuple[f
     return best, toll, routes
 
 
-def _far_routes(game: LayoutGame) -> Routes:
+def far_routes(game: LayoutGame) -> Routes:
     """Return routes that always fit: everything is in the last level, or waits for its first use in the level where it starts."""
     arrays = game.arrays
     near = np.full(len(arrays.use) * arrays.parts + len(arrays.size), len(game.levels) - 1, np.int8)

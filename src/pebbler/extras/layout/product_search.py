@@ -6,16 +6,16 @@ Small changes of the order seldom move values that stay for long to other levels
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.extras.layout.kernels.reordering import CheapestOrder, Cooling, OrderArrays, Reach, reorder
-from pebbler.extras.layout.kernels.rerouting import take_all
+from pebbler.extras.layout.kernels.rerouting import fill, take_all
 from pebbler.extras.layout.kernels.value_route import Routes, empty_room, scratch_for
 from pebbler.extras.layout.layout_arrays import LayoutGame
-from pebbler.extras.layout.layout_search import Layout, Left, endless
+from pebbler.extras.layout.layout_search import Layout, Left, endless, far_routes
 from pebbler.extras.layout.level_exchange import can_exchange, exchange_levels
 from pebbler.extras.layout.product_orders import ProductOrders
 from pebbler.game.dataflow import NONE
@@ -54,9 +54,12 @@ class ProductAnnealing:
         """Return the annealing that goes on from a layout."""
         game = _with_gaps(layout.game)
         order = _order_arrays(orders, layout.problem, game)
-        routes = Routes(*(part.copy() for part in layout.routes))
+        routes, energy = Routes(*(part.copy() for part in layout.routes)), layout.energy
+        if game.arrays.parts == 2:
+            game = _without_updates(game)
+            energy = _routed_anew(game, layout.toll, routes)
         kept = CheapestOrder(routes.near.copy(), routes.far.copy(), order.op_at.copy(), order.reads.copy())
-        return cls(orders, layout.problem, game, order, routes, layout.toll, layout.energy, layout.energy, kept)
+        return cls(orders, layout.problem, game, order, routes, layout.toll, energy, energy, kept)
 
     def run(
         self,
@@ -167,6 +170,31 @@ def _with_gaps(game: LayoutGame) -> LayoutGame:
         slots=int(slot[-1]), first=slot[arrays.first], end=slot[arrays.end - 1] + 1, use=place[arrays.use]
     )
     return LayoutGame(arrays, game.values, game.levels, game.capacity, order)
+
+
+def _without_updates(game: LayoutGame) -> LayoutGame:
+    """Return a game in which every operand stays until its last reader's result is there.
+
+    Beside its operands a result takes the room of the one that it updates. Which of two terms that is depends on which is made
+    first, and so on the order, which changes.
+    """
+    arrays = game.arrays
+    read = (np.diff(arrays.use_start) > 0) & (arrays.end < arrays.slots)
+    end = arrays.end.copy()
+    end[read] = 2 * arrays.use[arrays.use_start[1:][read] - 1] + 2
+    return replace(game, arrays=arrays._replace(end=end))
+
+
+def _routed_anew(game: LayoutGame, toll: np.ndarray, routes: Routes) -> float:
+    """Route all values by what they cost alone; return their cost."""
+    arrays, scratch = game.arrays, scratch_for(game.arrays)
+    room = empty_room(game.capacity, arrays.slots, len(arrays.size), bool((arrays.size == 1).all()))
+    cost = float(fill(arrays, scratch, room, toll, 0.0, routes, np.argsort(arrays.end - arrays.first, kind="stable")))
+    if cost >= 0:
+        return cost
+    far = far_routes(game)  # what was routed first is in the way of what waits where it starts
+    routes.near[:], routes.far[:] = far.near, far.far
+    return np.inf
 
 
 def _order_arrays(orders: ProductOrders, problem: Problem, game: LayoutGame) -> OrderArrays:
