@@ -25,7 +25,7 @@ def rank_costs(problem: Problem) -> float:
 
     >>> from pebbler import machine, workloads
     >>> rank_costs(Problem.of(workloads.mlp(), machine("notes-recency"), steady=False))
-    0.0
+    162390.0
     """
     ranks = _Ranks.of(problem)
     windows, reads, units = ranks.windows()
