@@ -16,7 +16,7 @@ from pebbler.extras.layout.level_exchange import MOST_SWEEPS, can_exchange, exch
 from pebbler.game.plan import Plan
 from pebbler.solver.problem import Problem
 
-__all__ = ["Layout", "Left", "endless", "far_routes"]
+__all__ = ["Layout", "Left", "endless", "far_routes", "route_all"]
 
 _RATES = (1.0, 0.7, 0.0)  # at which prices of room count when values are first routed
 _FAST, _SLOW = 0.5, 0.03  # factors by which prices change in the first and in the last round
@@ -54,16 +54,13 @@ class Layout:
     def of(cls, problem: Problem, order: Ints, rounds: int = 100, left: Left = endless) -> Layout:
         """Return a first layout of an order, after so many rounds of pricing room, fewer if no seconds are left."""
         game = LayoutGame.of(problem, np.ascontiguousarray(order, np.int64))
-        arrays, scratch = game.arrays, scratch_for(game.arrays)
         bound, toll, routes = _priced(game, _first_prices(game), rounds, left)
-        lives = arrays.end - arrays.first
         best: tuple[float, Routes] | None = None
         for rate in _RATES:
             if best is not None and left() <= 0:
                 break
-            room = empty_room(game.capacity, arrays.slots, len(arrays.size), bool((arrays.size == 1).all()))
             found = Routes(*(part.copy() for part in routes))
-            energy = float(fill(arrays, scratch, room, toll, rate, found, np.argsort(lives, kind="stable")))
+            energy = route_all(game, toll, rate, found)
             if energy >= 0 and (best is None or energy < best[0]):
                 best = energy, found
         if best is None:  # what was routed first is in the way of what waits where it starts
@@ -134,6 +131,14 @@ def _priced(game: LayoutGame, price: Floats, rounds: int, left: Left) -> tuple[f
             break
     sum_prices(kept, toll)
     return best, toll, routes
+
+
+def route_all(game: LayoutGame, toll: Floats, rate: float, routes: Routes) -> float:
+    """Route all values into an empty room, short lives first; return what they cost, a negative number if one finds no room."""
+    arrays = game.arrays
+    room = empty_room(game.capacity, arrays.slots, len(arrays.size), bool((arrays.size == 1).all()))
+    shortest = np.argsort(arrays.end - arrays.first, kind="stable")
+    return float(fill(arrays, scratch_for(arrays), room, toll, rate, routes, shortest))
 
 
 def far_routes(game: LayoutGame) -> Routes:

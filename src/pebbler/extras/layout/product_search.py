@@ -12,10 +12,10 @@ import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.extras.layout.kernels.reordering import CheapestOrder, Cooling, OrderArrays, Reach, reorder
-from pebbler.extras.layout.kernels.rerouting import fill, take_all
+from pebbler.extras.layout.kernels.rerouting import take_all
 from pebbler.extras.layout.kernels.value_route import Routes, empty_room, scratch_for
 from pebbler.extras.layout.layout_arrays import LayoutGame
-from pebbler.extras.layout.layout_search import Layout, Left, endless, far_routes
+from pebbler.extras.layout.layout_search import Layout, Left, endless, far_routes, route_all
 from pebbler.extras.layout.level_exchange import can_exchange, exchange_levels
 from pebbler.extras.layout.product_orders import ProductOrders
 from pebbler.game.dataflow import NONE
@@ -187,9 +187,7 @@ def _without_updates(game: LayoutGame) -> LayoutGame:
 
 def _routed_anew(game: LayoutGame, toll: np.ndarray, routes: Routes) -> float:
     """Route all values by what they cost alone; return their cost."""
-    arrays, scratch = game.arrays, scratch_for(game.arrays)
-    room = empty_room(game.capacity, arrays.slots, len(arrays.size), bool((arrays.size == 1).all()))
-    cost = float(fill(arrays, scratch, room, toll, 0.0, routes, np.argsort(arrays.end - arrays.first, kind="stable")))
+    cost = route_all(game, toll, 0.0, routes)
     if cost >= 0:
         return cost
     far = far_routes(game)  # what was routed first is in the way of what waits where it starts

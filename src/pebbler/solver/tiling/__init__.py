@@ -109,9 +109,8 @@ def solve_orders(search: Search) -> None:
     if len(graph.ops) > MOST_EXACT:
         return
     ranked = problem.machine.management == "recency"
-    share = (
-        0.5 if ranked or fits_runs(problem) else 1.0
-    )  # of the time that is left: what runs again is searched after it
+    # Of the time that is left: what runs again is searched after it.
+    share = 0.5 if ranked or fits_runs(problem) else 1.0
     best = best_order(
         problem, enough=bound, limit=_most(search, _ORDERS), seconds_left=lambda: share * search.remaining
     )
