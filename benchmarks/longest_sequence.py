@@ -218,7 +218,7 @@ class Bench:
         options: dict[str, Any] = {"budget": budget, "time_limit": self.options.time_limit}
         if kind == "offload":
             options |= {"offload": True, "host_budget": self.options.host_budget}
-        return torch.compile(training.model, backend=pebbler, options=options, dynamic=False), SETTLED
+        return torch.compile(training.model, backend=pebbler, options=options, dynamic=False), self.options.settled
 
 
 def _memory(device: str) -> int:
@@ -250,6 +250,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=240.0, help="of one variant: no length is begun after that")
     parser.add_argument("--step-seconds", type=float, default=30.0, help="no length is tried that should take longer")
     parser.add_argument("--time-limit", type=float, default=10.0, help="seconds of one of pebbler's plans")
+    parser.add_argument("--settled", type=int, default=SETTLED, help="steps of pebbler's before the one that is measured")
     parser.add_argument("--small", action="store_true", help="a small model on a CPU")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)

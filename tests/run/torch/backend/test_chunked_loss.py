@@ -190,7 +190,7 @@ def test_logits_that_are_only_looked_at_may_stay():
 
 
 def test_the_number_of_chunks_follows_the_room():
-    loss = ChunkedLoss(None, (), None, rows=4096, classes=1000, bytes=4096 * 1000 * 8, weight=10**5)
+    loss = ChunkedLoss(None, (), None, rows=4096, classes=1000, bytes=4096 * 1000 * 8, beside=10**5)
     assert loss.chunks_within(10**9) == 1
     assert loss.chunks_within(10**7) == 4
     assert loss.chunks_within(0) == 32  # of 128 rows

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
-from itertools import chain, pairwise
+from itertools import chain, pairwise, permutations
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, f
 from pebbler.run.torch.backend.node_costs import measured_call
 from pebbler.run.torch.backend.scheduled_graph import Allocation, Free, KernelCall, Reuse, ScheduledGraph
 from pebbler.run.torch.backend.scheduled_step import scheduled_step
+from pebbler.run.torch.plan.launch_fusion import held_between
 from pebbler.run.torch.backend.step_memory import SavedChoice
 
 pytestmark = [
@@ -80,6 +82,27 @@ def test_gradients_of_results_are_held_until_backward_ends_unless_they_are_fille
     assert scheduled_step(forward, backward, {"h": 1}, passing=["tangents_1"]).peak == 10 + 100 + 30 + 60
 
 
+@pytest.mark.parametrize("order", list(permutations(["d", "low", "high"])), ids="-".join)
+def test_memory_of_which_parts_have_names_of_their_own_is_held_until_the_last_is_let_go(order):
+    """The halves of a concatenation may be let go after the whole: each of them ended the memory again, and the plan was refused."""
+    forward = ScheduledGraph({"w": 10}, ["h"], [(1,)], [Allocation("h", 100), KernelCall("first", ("w",), ("h",), 1e-9)])
+    last = [Free(name) for name in order]
+    backward = ScheduledGraph(
+        inputs={"h": 100}, outputs=["g"], strides=[(1,)], aliases={"low": "d", "high": "d"},
+        events=[
+            Allocation("d", 40), KernelCall("halves", ("h",), ("low", "high"), 1e-9), KernelCall("sum", ("d",), (), 1e-9),
+            *last[:2], Allocation("t", 7), KernelCall("next", ("h",), ("t",), 1e-9), Free("t"),
+            *last[2:], Allocation("g", 60), KernelCall("last", ("h",), ("g",), 1e-9),
+        ],
+    )  # fmt: skip
+    step = scheduled_step(forward, backward, {"h": 0})
+    assert check(step.plan).legal
+    assert step.peak == 10 + 100 + 60
+    places = [str(move) for move in step.plan.moves]
+    assert sum("backward d" in move and "rop" in move for move in places) == 1
+    assert held_between(step.plan, "memory")[-3] == 10 + 100 + 40  # before the last of the three is let go
+
+
 def test_few_schedules_correct_all_choices():
     frontier = frontier_of((1000, 900, 1.0), (800, 700, 1.1), (600, 500, 1.2), (400, 300, 1.5), (200, 100, 3.0))
     made = []
@@ -93,6 +116,42 @@ def test_few_schedules_correct_all_choices():
     assert len(made) <= 3
     settle_place(frontier, 0, schedule)
     assert frontier.place == frontier.least == 4
+
+
+@pytest.mark.parametrize("off", [0.8, 1.0, 1.3])
+def test_the_least_ends_when_schedules_agree_on_what_was_simulated(off):
+    """Of a Llama of 16 layers eight choices were scheduled in each of four forms, most of a minute each; the first was the least."""
+    frontier = frontier_of((2000, 1900, 1.0), *((1000 - 10 * i, 900 - 10 * i, 1.0 + 0.01 * i) for i in range(60)))
+    made = []
+
+    def schedule(place):
+        made.append(place)
+        return Scheduled(round(off * frontier.choices[place].peak), frontier.choices[place].cost)
+
+    settle_place(frontier, 0, schedule)
+    assert frontier.place == 60
+    assert len(made) <= 3
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_least_is_found_where_schedules_err_by_less_than_is_allowed_for(seed):
+    draw = random.Random(seed)
+    sizes = sorted((draw.randint(500, 1500) for _ in range(draw.randint(2, 12))), reverse=True)
+    frontier = frontier_of(*((size, size, 1.0 + i) for i, size in enumerate(sizes)))
+    frontier.own = [0]
+    held = [round(size * draw.uniform(0.995, 1.0)) for size in sizes]
+    settle_place(frontier, 0, lambda place: Scheduled(held[place], 1.0))
+    assert frontier.peak() == min(held)
+
+
+def test_no_choice_of_a_form_is_scheduled_that_cannot_hold_less_than_another_form():
+    frontier = frontier_of((1000, 900, 1.0), (800, 700, 1.1))
+    frontier.own = []
+    settle_place(frontier, 0, pytest.fail, below=500)
+    assert frontier.place == 1
+    made = []
+    settle_place(frontier, 0, lambda place: (made.append(place), Scheduled(790))[1], below=750)
+    assert made == [1]
 
 
 def test_after_a_miss_the_next_schedule_stays_on_the_safe_side():

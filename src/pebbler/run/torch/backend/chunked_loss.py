@@ -37,12 +37,12 @@ class ChunkedLoss:
     rows: int
     classes: int
     bytes: int  # of all logits and their gradients
-    weight: int  # bytes of the layer's weight: chunks need not be smaller, its gradient is there with them
+    beside: int  # bytes that are there with a chunk: the layer's weight again as its gradient, or its operand and its gradient
 
     def chunks_within(self, room: int) -> int:
-        """Return the number of chunks whose logits fit into `room`."""
+        """Return the number of chunks whose logits fit into `room`; none need be smaller than what is there with them."""
         count = 1
-        while self.bytes > count * max(room, self.weight) and self.rows >= 2 * count * _ROWS:
+        while self.bytes > count * max(room, self.beside) and self.rows >= 2 * count * _ROWS:
             count *= 2
         return count
 
@@ -117,8 +117,8 @@ def _recognised(loss: fx.Node) -> ChunkedLoss | None:
     readers = [user for user in node.users if not (user.op == "call_method" and user.target == "detach")]
     if len(readers) != 1 or any(len(n.users) != 1 for n in between) or not undisturbed(node, loss):
         return None  # somebody else needs the logits' gradient
-    size, weight = 2 * all_bytes(values[:1]), all_bytes(values[-1:])
-    return ChunkedLoss(node, tuple(reversed(between)), loss, logits.shape[0], logits.shape[1], size, weight)
+    size, beside = 2 * all_bytes(values[:1]), max(all_bytes(values[-1:]), 2 * all_bytes(values[-2:-1]))
+    return ChunkedLoss(node, tuple(reversed(between)), loss, logits.shape[0], logits.shape[1], size, beside)
 
 
 def _acts_on_rows(node: Any) -> bool:

@@ -102,12 +102,15 @@ class PlannedGraph:
         if known is not None:
             self._padding, self._partitioner.frontier = known.padding, known.frontier
             places = places if known.spare else []
-        self.forms = GraphForms(options.budget, known.level if known is not None else 0)
         self._spare = SpareGradients(self._graph, places, self._expect_all) if places else None
         if self._spare is not None and drops_values(gm.graph):
             self._spare = LastLayers.of(self._spare)
+        self._whole_graph = self._whole(self._graph).graph
+        self.forms = GraphForms(options.budget, known.level if known is not None else 0)
+        if self._least and known is None:
+            self.forms = self._last_form()
         self._plans: dict[_Form, GraphFrontier] = {}  # of the forms that are compared before one is compiled
-        self._partitioner.refuses = self._wants_other_form
+        self._partitioner.refuses, self._partitioner.below = self._wants_other_form, self._held_by_other_forms
         self._compiled = self._compile(gm, example_inputs)
         self._trained: list[weakref.ref[Any]] = []
         self._unlimited: ScheduledStep | None = None  # the graph as torch would compile it
@@ -162,8 +165,16 @@ class PlannedGraph:
     def _begin_least(self) -> None:
         self._least = True
         self._plans.clear()
-        self.forms, self._padding = GraphForms(None), True
+        self.forms, self._padding = self._last_form(), True
         self._partitioner.plans_anew, self._partitioner.time_limit = True, math.inf
+
+    def _last_form(self) -> GraphForms:
+        """Return the form that most likely holds least: planned first, it spares the others their schedules."""
+        return GraphForms(None, max(GraphForms(None).levels(self._whole_graph), default=0))
+
+    def _held_by_other_forms(self) -> float:
+        """Return the fewest bytes that a form of the graph holds, of those that are compared."""
+        return min((known.peak for plan in self._plans.values() for known in plan.scheduled.values()), default=math.inf)
 
     def _room(self, frontier: GraphFrontier) -> int:
         """Return the bytes that a graph may hold: as many as its forms before, whose step may have been measured."""
@@ -254,7 +265,8 @@ class PlannedGraph:
     def _forms(self, frontier: GraphFrontier) -> list[_Form]:
         """Return the forms that a graph has; operands are copied to round sizes in every one but the last."""
         levels = [0, *self.forms.levels(self._whole_graph)]
-        return [*((level, True) for level in levels), *([(levels[-1], False)] if frontier.padded else [])]
+        padded = [(level, True) for level in levels]
+        return [*(reversed(padded) if self._least else padded), *([(levels[-1], False)] if frontier.padded else [])]
 
     def __call__(self, *args: Any) -> Any:
         spare = self._spare

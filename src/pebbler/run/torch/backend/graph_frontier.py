@@ -33,6 +33,7 @@ _DOUBT = 0.1  # of a peak that is simulated
 _MISSED = 0.5  # of what the last schedule held above its expected peak: what the next aim allows for
 _LEAST_TRIES = 8  # schedules that are made to find the smallest choice
 _LEAST_DOUBT = (0.15, 0.3)  # of a simulated peak; more for torch's own: the least is never above what torch reaches
+_LEAST_SURE = 0.01  # of a peak that two schedules or more have corrected, besides twice what these differ
 
 
 @dataclass(frozen=True)
@@ -198,16 +199,18 @@ class GraphFrontier:
         return f"choice {self.place} of {len(self.choices)}, {said} {shown_bytes(self.peak())}"
 
 
-def settle_place(frontier: GraphFrontier, room: int, schedule: Callable[[int], Scheduled]) -> None:
+def settle_place(
+    frontier: GraphFrontier, room: int, schedule: Callable[[int], Scheduled], below: float = math.inf
+) -> None:
     """Take the fastest choice whose scheduled peak is at most `room`, or the smallest; schedule as few as can be.
 
     Torch's own comes first, where it is about as fast. Every schedule corrects what is thought of the others; where one held more
     than was expected, the next stays that much more on the safe side. None is made that promises next to nothing more than the best
     so far, none where nothing can fit, and one alone where a measured step will share the room among several graphs. A room of 0
-    asks for as little as there is.
+    asks for as little as there is; only what may hold less than `below`, as other forms of the graph do, is scheduled then.
     """
     if room == 0:
-        _settle_least(frontier, schedule)
+        _settle_least(frontier, schedule, below)
         return
     doubt = 0.0
     for done in range(1 if frontier.shared else _TRIES if frontier.may_fit(room) else 0):
@@ -233,17 +236,25 @@ def settle_place(frontier: GraphFrontier, room: int, schedule: Callable[[int], S
         frontier.place = min(known, key=lambda i: (frontier.peak(i), frontier.cost(i), i))
 
 
-def _settle_least(frontier: GraphFrontier, schedule: Callable[[int], Scheduled]) -> None:
+def _settle_least(frontier: GraphFrontier, schedule: Callable[[int], Scheduled], below: float) -> None:
     """Take the choice with the smallest scheduled peak, of all that may hold less than the best so far."""
     for _ in range(_LEAST_TRIES):
-        best = min((known.peak for known in frontier.scheduled.values()), default=math.inf)
-        doubt = {place: 1 - _LEAST_DOUBT[place in frontier.own] for place in range(len(frontier.choices))}
-        left = [i for i, part in doubt.items() if i not in frontier.scheduled and part * frontier.peak(i) < best]
+        best = min([below, *(known.peak for known in frontier.scheduled.values())])
+        doubt = [_doubt(frontier, own) for own in (False, True)]
+        places = (i for i in range(len(frontier.choices)) if i not in frontier.scheduled)
+        left = [i for i in places if (1 - doubt[i in frontier.own]) * frontier.peak(i) < best]
         if not left:
             break
         place = min(left, key=lambda i: (frontier.peak(i), i))
         frontier.scheduled[place] = schedule(place)
-    frontier.place = min(frontier.scheduled, key=lambda i: (frontier.scheduled[i].peak, frontier.cost(i), i))
+    frontier.place = frontier.least
+
+
+def _doubt(frontier: GraphFrontier, own: bool) -> float:
+    """Return the part by which a choice, torch's own or not, may hold less than is expected after the schedules that were made."""
+    missed = [s.peak / max(1, frontier.choices[i].peak) for i, s in frontier.scheduled.items() if (i in frontier.own) == own]
+    prior = _LEAST_DOUBT[own] / (2 if missed else 1)
+    return min(prior, _LEAST_SURE + 2 * (max(missed) - min(missed))) if len(missed) > 1 else prior
 
 
 class PlannedCall(Protocol):

@@ -106,6 +106,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         self.repeatable = False  # whether a graph that does not do the same twice is to be refused
         # Whether another form of the graph is wanted, once it is known what this one holds.
         self.refuses: Callable[[GraphFrontier], bool] = lambda frontier: False
+        self.below: Callable[[], float] = lambda: math.inf  # what another form of the graph holds
 
     def __deepcopy__(self, memo: Any) -> SavedValuesPartitioner:
         """Return itself: Inductor copies its settings, and every copy is to decide for the same graph."""
@@ -178,7 +179,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         else:
             made[frontier.place] = (*first, None)
             if frontier.room is not None:
-                settle_place(frontier, frontier.room, schedule)
+                settle_place(frontier, frontier.room, schedule, self.below())
                 if frontier.place in written:
                     step = made[frontier.place][2]
                     self.planned[frontier.key] = _PlannedForm(frontier.place, written[frontier.place], step)

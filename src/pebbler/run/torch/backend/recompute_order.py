@@ -4,12 +4,13 @@ They depend on saved values alone, so Inductor may fuse and run those of all lay
 for long. A pass before fusion tells its scheduler that such a node comes after the last product of gradients that stands before
 it: torch's own fake dependencies say so, which order nodes and hold no memory.
 
-Private in torch, the same in 2.11 and 2.13: `config._pre_fusion_custom_pass`, `add_fake_dep`, `WeakDep`, `compute_ancestors`.
+Private in torch, the same in 2.11 and 2.13: `config._pre_fusion_custom_pass`, `add_fake_dep`, `WeakDep`, `unmet_dependencies`,
+`name_to_buf`, `ancestors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -64,5 +65,24 @@ def order_nodes(nodes: list[Any]) -> list[Any]:
             node.add_fake_dep(WeakDep(anchor, node.get_name(), is_fake=True))  # as torch's control dependencies do
             waits = True
     if waits:
-        V.graph.scheduler.compute_ancestors()
+        note_ancestors(nodes, V.graph.scheduler)
     return nodes
+
+
+def note_ancestors(nodes: Sequence[Any], scheduler: Any) -> None:
+    """Have every node know what must run before it, as the scheduler's own `compute_ancestors` does.
+
+    Its own knows no groups of nodes, and on GPUs the parts of a concatenation are one by the time of this pass.
+    """
+    from torch.utils._ordered_set import OrderedSet
+
+    known: dict[str, Any] = {}
+    for node in nodes:
+        parts = node.get_nodes()
+        for part in parts:
+            part.ancestors = OrderedSet()
+            for dep in part.unmet_dependencies:
+                op = scheduler.name_to_buf[dep.name].defining_op_name()
+                part.ancestors |= OrderedSet([op, *known.get(op, ())])
+        node.ancestors = OrderedSet(op for part in parts for op in part.ancestors)
+        known |= {part.get_name(): node.ancestors for part in parts}

@@ -125,6 +125,7 @@ class _PlanWriter:
             return place.get(buffer)
 
         ends = {out for out in graph.outputs if out is not None}
+        let_go = {event.buffer for event in graph.events if isinstance(event, Free)}
         for event in graph.events:
             if isinstance(event, Allocation):
                 memory = f"{phase} {event.buffer}"
@@ -138,12 +139,16 @@ class _PlanWriter:
                 self.held[memory].discard(event.old)
                 self.held[memory].add(event.buffer)
             elif isinstance(event, KernelCall):
+                for view in event.writes:  # a part of another buffer, which holds its memory until both are let go
+                    memory_of = find(view)
+                    if view in let_go and view not in place and memory_of is not None:
+                        self.held[memory_of].add(view)
                 self._call(phase, event, [find(b) for b in event.reads], [find(b) for b in event.writes], fresh)
             elif isinstance(event, Free):
                 freed = find(event.buffer)
-                if freed is None or event.buffer in ends:
+                names = self.held.get(freed or "")
+                if freed is None or names is None or event.buffer in ends:
                     continue
-                names = self.held.get(freed, set())
                 names.discard(event.buffer)
                 if not names and (freed in mortal or freed.startswith(f"{phase} ")) and freed not in self.given:
                     self._drop(freed, fresh)
