@@ -4,6 +4,7 @@ Eager, gradient checkpointing of every layer, torch.compile with its knob at 0.0
 with the host's memory: the longest sequence that each trains, and tokens per second on the way. What a step holds is measured at a
 short length, and grows almost in proportion: so the next length is one that should just fit, until no longer one does or a step
 takes too many seconds; then the longest that would fit is told as predicted. Every variant runs in a process of its own.
+All take memory in segments that grow, so that what is free is in one piece.
 `pebbler:full` has all memory as its budget: the fastest choice that fits, for the lengths that others reach. The Llama is one of
 this folder: when that of transformers is compiled, it makes a mask of length x length and saves it for backward (5.23, torch 2.13).
 
@@ -19,6 +20,7 @@ import argparse
 import gc
 import itertools
 import json
+import os
 import sys
 import time
 import traceback
@@ -174,7 +176,7 @@ class Bench:
             setup = time.perf_counter() - began
             return replace(self._measured(length, lambda: training.step(run)), setup=setup)
         except (torch.OutOfMemoryError, pt.OverBudget) as error:
-            print(f"{self.variant} at {length:,}: {str(error).splitlines()[0][:200]}", flush=True)
+            print(f"{self.variant} at {length:,}: {str(error).splitlines()[0][:800]}", flush=True)
         except RuntimeError as error:
             if "out of memory" not in str(error).lower():
                 raise
@@ -250,7 +252,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=240.0, help="of one variant: no length is begun after that")
     parser.add_argument("--step-seconds", type=float, default=30.0, help="no length is tried that should take longer")
     parser.add_argument("--time-limit", type=float, default=10.0, help="seconds of one of pebbler's plans")
-    parser.add_argument("--settled", type=int, default=SETTLED, help="steps of pebbler's before the one that is measured")
+    parser.add_argument(
+        "--settled", type=int, default=SETTLED, help="steps of pebbler's before the one that is measured"
+    )
     parser.add_argument("--small", action="store_true", help="a small model on a CPU")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -264,6 +268,7 @@ def main() -> None:
             failed = {"variant": options.one, "failed": f"{type(error).__name__}: {error}"[:300]}
             print("ROW " + json.dumps(failed), flush=True)
         return
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     rows: list[dict[str, Any]] = []
     for variant in options.variants.split(","):
         command = [sys.executable, "-m", "benchmarks.longest_sequence", "--one", variant, *sys.argv[1:]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -52,7 +54,7 @@ def test_groups_of_nodes_are_known_to_what_depends_on_them(monkeypatch):
 
 def group_first_pair(nodes, scheduler):
     """Return nodes with two in a group that do not depend on one another and that a later one depends on, or nothing."""
-    for first, (one, other) in enumerate(zip(nodes, nodes[1:], strict=False)):
+    for first, (one, other) in enumerate(pairwise(nodes)):
         kernels = not one.is_extern() and not other.is_extern()
         used = any({one.get_name(), other.get_name()} & set(node.ancestors) for node in nodes[first + 2 :])
         if kernels and used and one.get_name() not in other.ancestors:

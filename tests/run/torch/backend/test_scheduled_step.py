@@ -23,8 +23,8 @@ from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, f
 from pebbler.run.torch.backend.node_costs import measured_call
 from pebbler.run.torch.backend.scheduled_graph import Allocation, Free, KernelCall, Reuse, ScheduledGraph
 from pebbler.run.torch.backend.scheduled_step import scheduled_step
-from pebbler.run.torch.plan.launch_fusion import held_between
 from pebbler.run.torch.backend.step_memory import SavedChoice
+from pebbler.run.torch.plan.launch_fusion import held_between
 
 pytestmark = [
     pytest.mark.usefixtures("graphs"),
@@ -84,8 +84,10 @@ def test_gradients_of_results_are_held_until_backward_ends_unless_they_are_fille
 
 @pytest.mark.parametrize("order", list(permutations(["d", "low", "high"])), ids="-".join)
 def test_memory_of_which_parts_have_names_of_their_own_is_held_until_the_last_is_let_go(order):
-    """The halves of a concatenation may be let go after the whole: each of them ended the memory again, and the plan was refused."""
-    forward = ScheduledGraph({"w": 10}, ["h"], [(1,)], [Allocation("h", 100), KernelCall("first", ("w",), ("h",), 1e-9)])
+    """The halves of a concatenation may be let go after the whole: each ended the memory again, and the plan was refused."""
+    forward = ScheduledGraph(
+        {"w": 10}, ["h"], [(1,)], [Allocation("h", 100), KernelCall("first", ("w",), ("h",), 1e-9)]
+    )
     last = [Free(name) for name in order]
     backward = ScheduledGraph(
         inputs={"h": 100}, outputs=["g"], strides=[(1,)], aliases={"low": "d", "high": "d"},
@@ -120,7 +122,7 @@ def test_few_schedules_correct_all_choices():
 
 @pytest.mark.parametrize("off", [0.8, 1.0, 1.3])
 def test_the_least_ends_when_schedules_agree_on_what_was_simulated(off):
-    """Of a Llama of 16 layers eight choices were scheduled in each of four forms, most of a minute each; the first was the least."""
+    """Of a Llama of 16 layers eight choices were scheduled in each of four forms, a minute each; the first was the least."""
     frontier = frontier_of((2000, 1900, 1.0), *((1000 - 10 * i, 900 - 10 * i, 1.0 + 0.01 * i) for i in range(60)))
     made = []
 

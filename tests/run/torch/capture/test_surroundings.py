@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import io
+import itertools
+import shlex
 import sys
 import warnings
 import weakref
@@ -17,7 +19,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
 
 import pebbler.torch as pt  # noqa: E402
-from pebbler.errors import PebblerError  # noqa: E402
+from pebbler.errors import InputError, PebblerError  # noqa: E402
 from pebbler.run.torch.capture import surroundings  # noqa: E402
 from pebbler.run.torch.capture.recordings import without_finalizers  # noqa: E402
 from pebbler.run.torch.capture.surroundings import Surroundings, forget  # noqa: E402
@@ -296,3 +298,18 @@ def test_a_capture_leaves_everything_as_it_was(name):
     if name in SPEAKING and name != "memory_of_c":
         assert refusal is not None
         assert "torch_habits.py" in refusal
+
+
+def test_a_container_that_a_library_changes_is_refused_with_the_place_in_the_library():
+    words = itertools.repeat(shlex.shlex("a b"))  # nobody looks into an iterator
+    model = torch.nn.Linear(3, 3)
+
+    def step(x):
+        next(words).push_token("c")
+        model(x).sum().backward()
+
+    with pytest.raises(
+        InputError, match=r"in shlex\.py:\d+, shlex\.push_token\): the step changes a deque of 0 that was"
+    ):
+        pt.capture(step, torch.randn(2, 3))
+    assert not next(words).pushback

@@ -252,7 +252,9 @@ def _settle_least(frontier: GraphFrontier, schedule: Callable[[int], Scheduled],
 
 def _doubt(frontier: GraphFrontier, own: bool) -> float:
     """Return the part by which a choice, torch's own or not, may hold less than is expected after the schedules that were made."""
-    missed = [s.peak / max(1, frontier.choices[i].peak) for i, s in frontier.scheduled.items() if (i in frontier.own) == own]
+    missed = [
+        s.peak / max(1, frontier.choices[i].peak) for i, s in frontier.scheduled.items() if (i in frontier.own) == own
+    ]
     prior = _LEAST_DOUBT[own] / (2 if missed else 1)
     return min(prior, _LEAST_SURE + 2 * (max(missed) - min(missed))) if len(missed) > 1 else prior
 

@@ -217,7 +217,10 @@ class SideEffects:
     def _keep(self, frame: types.FrameType, owner: Any) -> None:
         if self.package(frame.f_code) == "torch":
             return
-        self._changed[id(owner)] = Holder(self._line(frame), owner, kinds_of(owner)[0])
+        code, line = frame.f_code, self._line(frame)
+        if self.package(code):  # a library's own container: who reads the message looks for it there
+            line += f" (in {os.path.basename(code.co_filename)}:{frame.f_lineno}, {code.co_qualname})"
+        self._changed[id(owner)] = Holder(line, owner, kinds_of(owner)[0])
 
     def put_back(self, known: Container[int]) -> None:
         """Put back what containers held that were there before, and note a refusal where that differs; those with `known` ids are
