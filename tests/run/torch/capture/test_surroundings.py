@@ -313,3 +313,31 @@ def test_a_container_that_a_library_changes_is_refused_with_the_place_in_the_lib
     ):
         pt.capture(step, torch.randn(2, 3))
     assert not next(words).pushback
+
+
+@pytest.mark.parametrize("kind", [weakref.WeakKeyDictionary, weakref.WeakValueDictionary])
+def test_something_that_dies_in_a_step_may_be_known_to_a_weak_container_that_somebody_goes_through(kind):
+    """An error that is kept may hold a loop over a library's weak dictionary: every later capture in the process was refused."""
+    model, weak, alive = torch.nn.Linear(3, 3), kind(), torch.nn.Identity()
+    note(weak, alive)
+    loop = weak.items()
+    next(loop)
+    hidden = itertools.repeat(weak)  # nobody looks into an iterator
+
+    def step(x):
+        dying = torch.nn.Identity()
+        note(next(hidden), dying)
+        del dying
+        model(x).sum().backward()
+
+    pt.capture(step, torch.randn(2, 3))
+    assert len(weak._pending_removals) > 0  # or nothing was tried
+    loop.close()
+    assert len(weak) == 1
+
+
+def note(weak, x):
+    if isinstance(weak, weakref.WeakKeyDictionary):
+        weak[x] = 1
+    else:
+        weak[id(x)] = x

@@ -19,6 +19,7 @@ import queue
 import sys
 import threading
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Container, Iterator
 from typing import Any, NamedTuple
@@ -215,9 +216,10 @@ class SideEffects:
     # Containers that are changed through their methods ------------------------------------------------------------------------
 
     def _keep(self, frame: types.FrameType, owner: Any) -> None:
-        if self.package(frame.f_code) == "torch":
+        code = frame.f_code
+        if self.package(code) == "torch" or code in _FORGETTING:
             return
-        code, line = frame.f_code, self._line(frame)
+        line = self._line(frame)
         if self.package(code):  # a library's own container: who reads the message looks for it there
             line += f" (in {os.path.basename(code.co_filename)}:{frame.f_lineno}, {code.co_qualname})"
         self._changed[id(owner)] = Holder(line, owner, kinds_of(owner)[0])
@@ -240,6 +242,11 @@ class SideEffects:
         self._changed.clear()
 
 
+# What weak containers do when something that they know dies; while anybody goes through one, they note it in a list.
+_WEAK: tuple[Any, ...] = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
+_FORGETTING = {kind._commit_removals.__code__ for kind in _WEAK} | {
+    code for kind in _WEAK for code in kind.__init__.__code__.co_consts if isinstance(code, types.CodeType)
+}
 _CONTAINER = (_Effect("changes a container"),)
 _CLOCK = (_Effect("reads the clock ({name})"),)
 _OURS_ALONE = 2  # references to an object that only `put_back` knows: in its holder, as an argument
