@@ -132,7 +132,7 @@ class Reader:
     seeds: Callable[[Path], list[bytes]]
     mutations: Sequence[Mutation]
     commands: Sequence[str]
-    quick: int = 24
+    quick: int = 16
     slow: int = 2000
 
 

@@ -469,6 +469,7 @@ def test_strange_plans_are_shown_without_a_fault(show: Callable[..., Opened]) ->
             assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
 
 
+@pytest.mark.slow
 def test_zooming_into_memory_keeps_the_scale_and_the_move_shown(pages: Pages) -> None:
     page = pages("explicit")
     page.evaluate("pebbler.player().goTo(400)")

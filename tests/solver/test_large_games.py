@@ -18,6 +18,7 @@ from pebbler.solver import large_games
 from pebbler.solver.large_games import solve_large
 from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.problem import Impossible, Problem, Search
+from quick_cases import quick_only
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,9 +66,9 @@ def test_reruns_that_do_not_pay_are_left_alone(seed: int) -> None:
     assert search.energy < 0.82 * check(belady).energy
 
 
-def test_large_one_level_games_find_a_plan() -> None:
-    graph = training(100)
-    search = Search(Problem.of(graph, one(1200), steady=False))
+@pytest.mark.parametrize("layers", quick_only([50], [50, 100]))
+def test_large_one_level_games_find_a_plan(layers: int) -> None:
+    search = Search(Problem.of(training(layers), one(12 * layers), steady=False))
     solve_large(search)
     assert search.bound <= search.energy < 1.3 * search.bound
 

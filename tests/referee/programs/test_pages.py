@@ -95,14 +95,14 @@ def attack(seeds: range) -> dict[str, int]:
 
 
 def test_no_prices_of_room_prove_more_than_a_plan_costs() -> None:
-    found = attack(range(45))
-    assert found["games"] > 30, found
-    assert found["reached"] > 2, found
-    assert found["raised"] > 4, found
+    found = attack(range(20))
+    assert found["games"] > 12, found
+    assert found["reached"] > 0, found
+    assert found["raised"] > 1, found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hundred", range(10, 40))
+@pytest.mark.parametrize("hundred", [0, *range(10, 40)])
 def test_no_prices_of_room_prove_more_than_a_plan_costs_in_thousands(hundred: int) -> None:
     attack(range(100 * hundred, 100 * hundred + 100))
 

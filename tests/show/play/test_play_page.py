@@ -462,6 +462,7 @@ def test_a_plans_own_game_is_played_with_its_machine(show: Callable[..., Any], t
     assert machine("red-blue").level[0].capacity != made.levels[0].capacity[0] == 3
 
 
+@pytest.mark.slow
 def test_reports_of_small_games_end_with_the_board(show: Callable[..., Any], tmp_path: Path) -> None:
     plan = solve(workloads.chain(5), red_blue(3, 5), start={"N0": "fast"})
     report([plan, Plan.in_order(workloads.note_mlp(), machine("notes"))], tmp_path / "report.html")

@@ -218,7 +218,7 @@ ERRORS = [Interrupted, RuntimeError, InputError]
 
 
 def test_a_capture_that_is_broken_off_leaves_everything():
-    assert interrupted_captures(zip(ERRORS, [0, 17, 60], strict=True)) == 61
+    assert interrupted_captures(zip(ERRORS[::2], [17, 60], strict=True)) == 61
 
 
 @pytest.mark.slow

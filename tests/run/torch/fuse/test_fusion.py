@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
 from pebbler.run.torch.run.runner import Runner  # noqa: E402
+from quick_cases import quick_only  # noqa: E402
 
 
 def call_by_call(captured, plan):
@@ -20,9 +21,7 @@ def call_by_call(captured, plan):
     return Runner(captured, [phase.moves for phase in plan.phases])
 
 
-@pytest.mark.parametrize(
-    "name", ["mlp", "normed", "gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet", "lstm"))]
-)
+@pytest.mark.parametrize("name", quick_only(["mlp", "normed"], ["mlp", "normed", "gpt2", "resnet", "lstm"]))
 def test_fused_ops_run_call_by_call_compute_the_same_bits(name):
     if name == "gpt2" and importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed: pip install transformers")
