@@ -833,3 +833,17 @@ def test_help_breaks_lines_where_the_terminal_ends(monkeypatch, capsys):
     at = next(i for i, line in enumerate(lines) if "Exit status 0" in line)
     assert len(lines[at]) > 60
     assert len(lines[at + 1]) > 60
+
+
+def test_prices_too_large_for_exact_sums_are_refused_with_the_file_that_states_them(cli, tmp_path):
+    costs, dear = tmp_path / "costs.csv", tmp_path / "dear.toml"
+    costs.write_text("node,forward,backward,store,load\n0,0,1e30,10,10\n1,1,1.5,10,10\n")
+    assert f"{costs}: the plan costs 1.0e+30 or more" in wrong(cli, "chain", "--costs", costs, "--red", 3)
+    levels = (
+        '[{name = "fast", capacity = 11, read = 0, write = 0}, {name = "slow", read = 1, write = 4611686018427387904}]'
+    )
+    dear.write_text(
+        f'name = "dear"\nunit = "pebble"\nmanagement = "explicit"\noperands = "fastest"\nlevel = {levels}\n'
+    )
+    said = wrong(cli, "solve", "chain:length=20", "--machine", dear, "--time-limit", 0)
+    assert f"chain:length=20 on {dear}: the plan costs " in said

@@ -140,7 +140,7 @@ def _draw(solved: ChainSolution, options: ChainOptions, reds: list[dict[str, Any
 
 
 def _solve(options: ChainOptions) -> ChainSolution:
-    from pebbler.errors import InputError
+    from pebbler.errors import InputError, blamed_on
     from pebbler.solver.chain import read_chain, solve_general, solve_uniform
 
     red, compute, io, adjoint = options.red, options.compute, options.io, options.adjoint
@@ -150,7 +150,8 @@ def _solve(options: ChainOptions) -> ChainSolution:
     found = read_chain(options.sizes, options.costs, red, compute, io, adjoint=adjoint)
     if length is not None and length != found.length:
         raise InputError(f"--length {length} means {length + 1} nodes, but the files have {found.length + 1}")
-    return solve_general(found)
+    with blamed_on(" and ".join(map(str, filter(None, (options.sizes, options.costs))))):
+        return solve_general(found)
 
 
 def _figures(solved: ChainSolution, seconds: float) -> dict[str, Any]:

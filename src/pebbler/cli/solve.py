@@ -176,6 +176,7 @@ class _Solving:
     def run(self, json: bool) -> None:
         """Search, show how it goes, and compare."""
         from pebbler.cli.output import emit_json, energy, progress
+        from pebbler.errors import blamed_on
         from pebbler.game.machine import energy_unit
         from pebbler.solver import finish, new_search
         from pebbler.solver.methods import run
@@ -193,8 +194,9 @@ class _Solving:
             arguments["time_limit"] = self.seconds * (_SOLVING_SHARE if self.compare else 1.0)
             try:
                 self.search = new_search(self.graph, **arguments, report=show)
-                run(self.search)
-                finish(self.search)
+                with blamed_on(f"{self.graph} on {self.options.machine or self.search.problem.machine.name}"):
+                    run(self.search)
+                    finish(self.search)
             except Impossible as error:
                 if json and not self.interrupted:
                     emit_json({"status": "impossible", "error": str(error)})
