@@ -62,16 +62,16 @@ def compiled_levels(monkeypatch, choices, budget):
         (
             LOOSE | {1: [(950, 1.2), (250, 1.5)]},
             100,
-            [0, 1, 0, 1],
-        ),  # nothing does: as if the least were asked for, and 1 holds less
+            [0, 1, 1, 0, 1],
+        ),  # nothing does: as if the least were asked for, the last form first, and 1 holds less
         (
             {0: [(2 * 10**6, 1.0), (900_000, 2.0)]},
             10**6,
             [0],
         ),  # with all of the logits' bytes it would run as much again
         ({0: [(1_200_000, 1.0), (900_000, 2.0)], 1: [(900_000, 1.2)]}, 10**6, [0, 1]),  # with them it would not
-        (LOOSE | {1: [(290, 1.2)]}, "least", [0, 1]),
-        (LOOSE | {1: [(400, 1.2)]}, "least", [0, 1, 0]),
+        (LOOSE | {1: [(290, 1.2)]}, "least", [1, 0, 1]),
+        (LOOSE | {1: [(400, 1.2)]}, "least", [1, 0]),
     ],
 )
 def test_the_best_form_is_compiled(choices, budget, wanted, monkeypatch):
